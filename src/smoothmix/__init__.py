@@ -1,0 +1,2 @@
+"""smoothmix."""
+from smoothmix.version import __version__

@@ -1,0 +1,42 @@
+"""Errors that a person can act on: one sentence, and the exit code of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SmoothmixError(Exception):
+    """Something went wrong that the message explains; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(SmoothmixError, ValueError):
+    """An option, argument or setting that cannot be used."""
+
+    exit_code = 2
+
+
+class DataError(SmoothmixError):
+    """A data set that is missing, incomplete or altered."""
+
+
+class CheckpointError(SmoothmixError):
+    """Weights or training state that cannot be read or do not fit."""
+
+
+class CertificateError(SmoothmixError):
+    """A certificate file that cannot be read, or does not say what it must."""
+
+
+def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
+    """The error for a name that is not among `choices`, with the nearest one that is.
+
+    >>> str(unknown_name("data set", "minst", ["mnist", "cifar10"]))
+    "unknown data set 'minst': did you mean 'mnist'? (there are: mnist, cifar10)"
+    """
+    names = list(choices)
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? (there are: " if near else "there are: "
+    return UsageError(f"unknown {kind} {name!r}: {hint}{', '.join(names)}{')' if near else ''}")
