@@ -1,2 +1,3 @@
 """smoothmix."""
+
 from smoothmix.version import __version__
