@@ -1,3 +1,59 @@
-"""smoothmix."""
+"""Train, certify, compare and explain classifiers with certified robustness by randomized smoothing.
+
+>>> import smoothmix as sm
+>>> sm.Gaussian(sigma=0.5)
+Gaussian(sigma=0.5, fidelity='official')
+
+The public names are loaded when they are first used: importing smoothmix imports neither torch nor scipy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from smoothmix.version import __version__
+
+if TYPE_CHECKING:
+    from smoothmix.certify import Certified, Smoothed
+    from smoothmix.errors import SmoothmixError
+    from smoothmix.methods import Consistency, Gaussian, Loss, Macer, Method, SmoothAdv, SmoothMix, Stability
+
+_HOMES = {
+    "Certified": "smoothmix.certify",
+    "Smoothed": "smoothmix.certify",
+    "SmoothmixError": "smoothmix.errors",
+    "Consistency": "smoothmix.methods",
+    "Gaussian": "smoothmix.methods",
+    "Loss": "smoothmix.methods",
+    "Macer": "smoothmix.methods",
+    "Method": "smoothmix.methods",
+    "SmoothAdv": "smoothmix.methods",
+    "SmoothMix": "smoothmix.methods",
+    "Stability": "smoothmix.methods",
+}
+
+__all__ = [
+    "Certified",
+    "Consistency",
+    "Gaussian",
+    "Loss",
+    "Macer",
+    "Method",
+    "SmoothAdv",
+    "SmoothMix",
+    "Smoothed",
+    "SmoothmixError",
+    "Stability",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'smoothmix' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -34,7 +34,7 @@ class Domain(IntEnum):
     ORDER = 5
     AUGMENTATION = 6
     MIXING = 7
-    INITIALISATION = 8
+    NETWORK = 8
     STUDY = 9
 
 

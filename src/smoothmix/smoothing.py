@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from types import TracebackType
+from typing import Self
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-    from torch import Tensor, nn
+from smoothmix import randomness
+from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
+from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.randomness import Domain
 
 
 @contextmanager
@@ -25,6 +35,139 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Logits [copies, batch, classes] of x + noise, where noise is [copies, batch, ...]: one forward for all."""
+    """Logits [copies, batch, classes] of x + noise, where noise is [copies, batch, ...]: one forward for all.
+
+    They are in float32 or better, so that what is computed from them is too when the network runs in bf16.
+    """
     logits: Tensor = model((x + noise).flatten(0, 1))
-    return logits.view(*noise.shape[:2], -1)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).view(*noise.shape[:2], -1)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the network's weights are."""
+    tensor = next(chain(model.parameters(), model.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
+
+
+@contextmanager
+def one_thread_per_forward() -> Iterator[int]:
+    """Torch on one thread a forward; yields how many threads it had, to run as many forwards side by side.
+
+    A sum that is split over threads may round differently for each number of threads. Splitting the work by
+    blocks instead makes votes the same on any number of cores, and keeps each core in its own cache.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(kw_only=True)
+class Sampler:
+    """Counts the votes of a network on addressed noise. Use as a context: it holds worker threads.
+
+    Draw j of image i sees the same noise in any order, batch, process or sitting; forwards run on blocks of draws
+    of one image that begin at multiples of `block`, so that their rounding is the same as well.
+    """
+
+    model: nn.Module
+    sigma: float
+    num_classes: int
+    seed: int
+    block: int = 256
+    precision: Precision = "fp32"
+    device: torch.device = field(init=False)
+    _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
+    _pool: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        require_sigma(self.sigma)
+        require_seed(self.seed)
+        require_precision(self.precision)
+        require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+        require(self.block >= 1, f"the block must hold at least 1 draw, got {self.block}")
+        self.device = device_of(self.model)
+
+    def __enter__(self) -> Self:
+        self._held.enter_context(eval_mode(self.model))
+        threads = self._held.enter_context(one_thread_per_forward())
+        self._pool = self._held.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="smoothmix"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._held.close()
+
+    def votes(self, image: Tensor, index: int, domain: Domain, draws: int) -> NDArray[np.int64]:
+        """Votes by class of draws 0 to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`."""
+        image = image.to("cpu", torch.float32)
+        starts = range(0, draws, self.block)
+        counts = np.zeros(self.num_classes, dtype=np.int64)
+        for part in self._pool.map(
+            lambda first: self._block_votes(image, index, domain, first, min(self.block, draws - first)), starts
+        ):
+            counts += part
+        return counts
+
+    def _block_votes(self, image: Tensor, index: int, domain: Domain, first: int, count: int) -> NDArray[np.int64]:
+        shape = tuple(image.shape)
+        noisy = torch.from_numpy(randomness.gaussian(self.seed, domain, index, first, count, shape))
+        noisy.mul_(self.sigma).add_(image)
+        if noisy.dim() == 4:
+            noisy = noisy.contiguous(memory_format=torch.channels_last)
+        with torch.inference_mode(), self._autocast():
+            logits = self.model(noisy.to(self.device))
+        self._check(logits, count)
+        return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+    def _check(self, logits: Tensor, count: int) -> None:
+        if logits.shape != (count, self.num_classes):
+            raise UsageError(
+                f"the network gives outputs of shape {list(logits.shape)} for {count} images, "
+                f"where {self.num_classes} classes need {[count, self.num_classes]}"
+            )
+        if not torch.isfinite(logits).all():
+            raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")
+
+
+def check_images(images: Tensor, *, any_range: bool = False) -> None:
+    """Refuse what is not a batch of finite images in [0, 1] (or any range), with a guess at what went wrong."""
+    require(images.dim() >= 2 and images.shape[0] > 0, f"images must be a batch [B, ...], got {list(images.shape)}")
+    require(
+        images.is_floating_point(),
+        f"images must be floating point in [0, 1], got {images.dtype}: divide 8-bit pixels by 255",
+    )
+    require(bool(torch.isfinite(images).all()), "the images hold values that are not finite")
+    low, high = float(images.min()), float(images.max())
+    if any_range or (low >= 0 and high <= 1):
+        return
+    hint = f"they {LOOK_NORMALISED}" if low < 0 else "divide by 255 if they are 8-bit pixels"
+    raise UsageError(f"the images must lie in [0, 1], but run from {low:.3g} to {high:.3g}; {hint}")
+
+
+LOOK_NORMALISED = (
+    "look normalised already: give pixels in [0, 1] and make normalisation the first layer of the network, "
+    "or sigma and the radius will be in another scale"
+)
+
+
+def doubts(sigma: float, images: Tensor) -> Iterator[str]:
+    """Sentences about what is allowed but rarely meant."""
+    if sigma > 2:
+        yield (
+            f"sigma {sigma:g} is very large for pixels in [0, 1]: was it meant for the scale of 0 to 255 "
+            f"({sigma / 255:.4g} here)?"
+        )
+    low, high = float(images.min()), float(images.max())
+    if low >= 0 and 0 < high <= 1 / 64:
+        yield "the images are nearly black: were the pixels divided by 255 twice?"
+    if low < 0 and abs(float(images.mean())) < 0.5 and 0.5 < float(images.std()) < 2:
+        yield f"the images {LOOK_NORMALISED}"

@@ -1,0 +1,224 @@
+"""Certificate files: reading ours and the field's, and growing ours row by row through any interruption."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from io import FileIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
+from smoothmix.certificates.settings import FileSettings, differences, load_settings, settings_path
+from smoothmix.errors import CertificateError, SmoothmixError, UsageError
+from smoothmix.locks import exclusive
+
+HEADER = "\t".join(COLUMNS) + "\n"
+SECONDS_BETWEEN_SYNCS = 1.0
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The rows of a file, with its settings if it has any, and what a reader must know about them."""
+
+    path: Path
+    rows: tuple[Certificate, ...]
+    settings: FileSettings | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def radius(self) -> NDArray[np.float64]:
+        """Certified radii, in the order of the rows."""
+        return np.array([row.radius for row in self.rows])
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each image is certified as its label."""
+        return np.array([row.correct for row in self.rows], dtype=bool)
+
+    @property
+    def missing(self) -> list[int]:
+        """Images that the settings announce and no row has."""
+        present = {row.idx for row in self.rows}
+        return [i for i in self.settings.indices if i not in present] if self.settings else []
+
+
+def read(path: Path) -> Certificates:
+    """The certificates in a file of ours or a log of the field's (also .gz or .xz)."""
+    settings = load_settings(path)
+    rows, notes = _parse(_text(path), path)
+    return Certificates(path, tuple(rows), settings, tuple(notes))
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        if path.suffix == ".gz":
+            data = gzip.decompress(data)
+        elif path.suffix == ".xz":
+            data = lzma.decompress(data)
+        return data.decode()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such certificate file") from None
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise CertificateError(f"{path}: cannot be read ({error or type(error).__name__})") from error
+
+
+def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
+    lines = text.split("\n")
+    tail = lines.pop()  # what follows the last newline: nothing, or a line that was cut
+    header = (lines[0] if lines else tail).removesuffix("\r").split("\t")
+    ours = "counts" in header
+    _check_header(header, path)
+    rows: list[Certificate] = []
+    notes: list[str] = []
+    seen: dict[int, int] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        row = _parse_line(line, header, f"{path}, line {number}")
+        _note_double(seen, row.idx, number, path)
+        rows.append(row)
+    if lines and tail:
+        number = len(lines) + 1
+        try:
+            # In our own file a line without its newline was being written when the run died: its votes may be cut
+            # too. Other tools' logs often just lack the last newline.
+            if ours:
+                raise CertificateError("cut")
+            row = _parse_line(tail, header, f"{path}, line {number}")
+        except CertificateError:
+            notes.append(f"line {number} is cut off and was left out")
+        else:
+            _note_double(seen, row.idx, number, path)
+            rows.append(row)
+    return rows, notes
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    expected = COLUMNS if "counts" in header else FIELD_COLUMNS
+    lacking = [name for name in expected if name not in header]
+    if lacking:
+        raise CertificateError(f"{path}, line 1: not a certificate file (no column {', '.join(lacking)})")
+
+
+def _parse_line(line: str, header: list[str], where: str) -> Certificate:
+    cells = line.removesuffix("\r").split("\t")
+    if len(cells) != len(header):
+        raise CertificateError(f"{where}: {len(cells)} columns, where the header has {len(header)}")
+    try:
+        return from_cells(dict(zip(header, cells, strict=True)))
+    except ValueError as error:
+        raise CertificateError(f"{where}: {error}") from None
+
+
+def _note_double(seen: dict[int, int], idx: int, number: int, path: Path) -> None:
+    if idx in seen:
+        raise CertificateError(f"{path}, line {number}: image {idx} is there already, in line {seen[idx]}")
+    seen[idx] = number
+
+
+class Writer:
+    """Grows a certificate file by whole rows, in the order of the images its settings announce."""
+
+    def __init__(self, path: Path, settings: FileSettings) -> None:
+        self.path = path
+        self.settings = settings
+        self.done: list[Certificate] = []
+        self._stream: FileIO | None = None
+        self._synced = 0.0
+
+    @property
+    def remaining(self) -> list[int]:
+        """Images that are still to be certified, in order."""
+        return list(self.settings.indices)[len(self.done) :]
+
+    def append(self, row: Certificate) -> None:
+        """Add a row; it is on its way to the disk when this returns."""
+        try:
+            if self._stream is None:
+                # Unbuffered: what a failed write left in a buffer would be written again on closing.
+                self._stream = self.path.open("ab", buffering=0)
+                if self._stream.tell() == 0:
+                    self._write(HEADER)
+            self._write(to_line(row))
+        except OSError as error:
+            raise SmoothmixError(
+                f"{self.path}: image {row.idx} could not be written ({error.strerror or error}); "
+                f"{len(self.done)} images are safe: make room and run the same command again"
+            ) from error
+        self.done.append(row)
+
+    def _write(self, line: str) -> None:
+        assert self._stream is not None
+        data = memoryview(line.encode())
+        while data:
+            data = data[self._stream.write(data) :]
+        if time.monotonic() - self._synced > SECONDS_BETWEEN_SYNCS:
+            os.fsync(self._stream.fileno())
+            self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Put everything on the disk."""
+        if self._stream is not None:
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+            self._stream = None
+
+
+@contextmanager
+def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
+    """A writer that goes on where an earlier run with the same settings stopped; others are refused."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(path.with_suffix(".lock"), what=str(path)):
+        writer = Writer(path, settings)
+        writer.done = _take_up(path, settings)
+        earlier = load_settings(path)
+        if earlier is None or settings.images > earlier.images:
+            settings.save(settings_path(path))
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def _take_up(path: Path, settings: FileSettings) -> list[Certificate]:
+    """The rows that an earlier run left, after a cut last line is dropped and everything else is checked."""
+    earlier = load_settings(path)
+    if not path.exists():
+        _refuse_others(path, earlier, settings)
+        return []
+    if earlier is None:
+        raise UsageError(
+            f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
+        )
+    _refuse_others(path, earlier, settings)
+    _drop_cut_line(path)
+    if not path.stat().st_size:
+        return []
+    rows = list(read(path).rows)
+    expected = list(replace(settings, images=max(len(rows), settings.images)).indices)
+    for row, idx in zip(rows, expected, strict=False):
+        if row.idx != idx:
+            raise CertificateError(f"{path}: holds image {row.idx} where image {idx} should be; it cannot be continued")
+    return rows
+
+
+def _refuse_others(path: Path, earlier: FileSettings | None, settings: FileSettings) -> None:
+    found = differences(earlier, settings) if earlier else []
+    if found:
+        raise UsageError(f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
+
+
+def _drop_cut_line(path: Path) -> None:
+    """Cut the file back to its last newline: what follows it was being written when the run died."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        with path.open("r+b") as stream:
+            stream.truncate(whole)

@@ -1,0 +1,126 @@
+"""What a certificate file was made with: the TOML beside it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from smoothmix.config import Certification, from_table, read_toml, require, to_toml
+from smoothmix.errors import CertificateError, UsageError
+from smoothmix.files import atomic_write
+from smoothmix.version import __version__
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """Everything that decides the rows of a certificate file, and which images it is to hold."""
+
+    certification: Certification
+    """The noise, the draws and the guarantee."""
+
+    mode: str = "exact"
+    """The guarantee's kind: `exact` is a fixed number of draws."""
+
+    model: str
+    """Name of the network, or where it came from."""
+
+    model_hash: str
+    """SHA-256 of its weights."""
+
+    data: str
+    """Name of the data set."""
+
+    split: str
+    """Which part of it."""
+
+    data_hash: str
+    """Fingerprint of its images and labels."""
+
+    num_classes: int
+    """Classes the network tells apart."""
+
+    skip: int = 1
+    """Every how many images one is certified, from image 0 on."""
+
+    images: int
+    """How many images the whole file is to hold."""
+
+    engine: str
+    """What runs the network."""
+
+    noise: str
+    """The way noise is addressed."""
+
+    format: int = FORMAT
+    """Version of the file's format."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of the software that wrote it, for the record."""
+
+    def __post_init__(self) -> None:
+        require(self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}")
+        require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
+        require(self.images >= 1, f"images must be at least 1, got {self.images}")
+        require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+
+    @property
+    def indices(self) -> range:
+        """The images that the whole file is to hold."""
+        return range(0, self.images * self.skip, self.skip)
+
+    def save(self, path: Path) -> None:
+        """Write as TOML."""
+        atomic_write(path, to_toml(self).encode())
+
+
+def settings_path(path: Path) -> Path:
+    """Where the settings of a certificate file are: certificates.toml beside certificates.tsv(.gz, .xz)."""
+    stem = path.with_suffix("") if path.suffix in (".gz", ".xz") else path
+    return stem.with_suffix(".toml")
+
+
+def load_settings(path: Path) -> FileSettings | None:
+    """The settings beside a certificate file, or None where there are none."""
+    beside = settings_path(path)
+    if not beside.exists():
+        return None
+    try:
+        return from_table(FileSettings, read_toml(beside), where=str(beside))
+    except UsageError as error:
+        raise CertificateError(str(error)) from error
+
+
+FREE = ("images", "versions")
+"""Settings in which two parts of one file may differ: neither changes a row."""
+
+
+def differences(there: FileSettings, here: FileSettings) -> list[str]:
+    """What differs between two settings, in words, apart from what changes no row."""
+    pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
+    old_how, new_how = there.certification, here.certification
+    pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
+    return [
+        f"{name} is {_text(name, old)} there and {_text(name, new)} here"
+        for name, old, new in pairs
+        if name not in FREE and name != "certification" and old != new
+    ]
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of what decides the votes, without importing any of it."""
+    found = {"smoothmix": __version__, "python": platform.python_version()}
+    for package in ("torch", "numpy", "scipy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # pragma: no cover - certificates are read where torch is not installed
+            continue
+    return found
+
+
+def _text(name: str, value: object) -> str:
+    return f"{str(value)[:12]}..." if name.endswith("_hash") else str(value)

@@ -1,0 +1,142 @@
+"""What can be done with certificate files alone: check, merge, compute again at another alpha, export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from smoothmix.certificates.file import HEADER, Certificates
+from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line
+from smoothmix.certificates.settings import FileSettings, differences, settings_path
+from smoothmix.config import Certification, require_alpha
+from smoothmix.errors import CertificateError
+from smoothmix.files import atomic_write
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a check of a file found."""
+
+    rows: int
+    recomputed: int
+    """Rows whose radius, bound and prediction follow from their votes."""
+    problems: tuple[str, ...]
+    missing: tuple[int, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that is there is right."""
+        return not self.problems
+
+
+def verify(file: Certificates) -> Verification:
+    """Compute every row again from its votes, and check the votes against the settings."""
+    problems = list(_order_problems(file.rows))
+    if file.settings is not None:
+        for row in file.rows:
+            problems.extend(f"image {row.idx}: {problem}" for problem in _row_problems(row, file.settings))
+    recomputed = sum(row.has_votes for row in file.rows) if file.settings else 0
+    return Verification(len(file.rows), recomputed, tuple(problems), tuple(file.missing))
+
+
+def _order_problems(rows: Sequence[Certificate]) -> Iterator[str]:
+    for before, after in pairwise(rows):
+        if after.idx <= before.idx:
+            yield f"image {after.idx} comes after image {before.idx}"
+
+
+def _row_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
+    how = settings.certification
+    if not row.has_votes or row.counts is None or row.selection_counts is None:
+        yield "has no votes to check"
+        return
+    if row.idx not in settings.indices:
+        yield f"is none of the {settings.images} images that the settings announce"
+    if max(row.label, *row.counts, *row.selection_counts) >= settings.num_classes:
+        yield f"has a class of {settings.num_classes} or more"
+    if sum(row.selection_counts.values()) != how.n0:
+        yield f"has {sum(row.selection_counts.values())} selection votes, not n0={how.n0}"
+        return
+    if sum(row.counts.values()) != row.n:
+        yield f"has {sum(row.counts.values())} votes, where it says n={row.n}"
+        return
+    if row.n != _draws_due(row, how):
+        yield f"has n={row.n} draws, not {_draws_due(row, how)}"
+    again = _again(row, how)
+    for name in ("selected", "predict", "correct", "p_lower", "radius"):
+        said, follows = getattr(row, name), getattr(again, name)
+        if said != follows:
+            yield f"says {name} {said}, but its votes give {follows}"
+
+
+def _draws_due(row: Certificate, how: Certification) -> int:
+    return 0 if how.skip_wrong and row.selected != row.label else how.n
+
+
+def _again(row: Certificate, how: Certification) -> Certificate:
+    assert row.counts is not None
+    assert row.selection_counts is not None
+    return from_votes(
+        row.idx, row.label, row.selection_counts, row.counts, sigma=how.sigma, alpha=how.alpha, seconds=row.seconds
+    )
+
+
+def recompute(file: Certificates, *, alpha: float) -> Certificates:
+    """The same votes at another failure probability."""
+    require_alpha(alpha)
+    settings = _settings_of(file)
+    if not all(row.has_votes for row in file.rows):
+        raise CertificateError(f"{file.path}: has no votes, so nothing can be computed again from it")
+    how = replace(settings.certification, alpha=alpha)
+    return replace(
+        file, rows=tuple(_again(row, how) for row in file.rows), settings=replace(settings, certification=how)
+    )
+
+
+def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
+    """The rows of several parts of one run, in the order of the images; gaps and doubles are refused."""
+    first, *others = files
+    for other in others:
+        found = differences(_settings_of(first), _settings_of(other))
+        if found:
+            raise CertificateError(f"{first.path} and {other.path} do not belong together: {'; '.join(found)}")
+    merged: dict[int, tuple[Certificate, Path]] = {}
+    for file in files:
+        for row in file.rows:
+            if row.idx in merged:
+                raise CertificateError(f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}")
+            merged[row.idx] = row, file.path
+    settings = replace(_settings_of(first), images=max(_settings_of(file).images for file in files))
+    whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
+    if whole.missing and not allow_gaps:
+        raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
+    return whole
+
+
+def some(indices: Sequence[int]) -> str:
+    """A few of many image numbers.
+
+    >>> some([1, 2, 3, 4, 5, 6, 7])
+    '7 images (1, 2, 3, 4, 5, ...)'
+    """
+    shown = ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
+    return f"{len(indices)} images ({shown})" if len(indices) > 1 else f"image {shown}"
+
+
+def save(file: Certificates, path: Path) -> None:
+    """Write rows and settings as a certificate file of ours, whole or not at all."""
+    _settings_of(file).save(settings_path(path))
+    atomic_write(path, (HEADER + "".join(map(to_line, file.rows))).encode())
+
+
+def export_field_log(file: Certificates) -> str:
+    """The rows as the field's six-column log."""
+    return "\t".join(FIELD_COLUMNS) + "\n" + "".join(map(to_field_line, file.rows))
+
+
+def _settings_of(file: Certificates) -> FileSettings:
+    if file.settings is None:
+        raise CertificateError(f"{file.path}: has no {settings_path(file.path).name} beside it to say how it was made")
+    return file.settings

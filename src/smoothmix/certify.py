@@ -1,0 +1,163 @@
+"""Smoothed classifiers: certify or classify a batch with anyone's network."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothmix import randomness
+from smoothmix.certificates import Certificate, from_votes, sparse
+from smoothmix.config import Certification, Precision, require
+from smoothmix.randomness import Domain
+from smoothmix.smoothing import Sampler, check_images, doubts
+from smoothmix.stats import predicted, require_enough_draws
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Certified:
+    """The certificates of a batch, a row an image."""
+
+    label: Tensor
+    """The certified class, or -1 where the classifier abstains."""
+    radius: Tensor
+    """L2 distance within which the smoothed classifier's answer cannot change; 0 where it abstains."""
+    p_lower: Tensor
+    """Lower confidence bound on the probability of the selected class."""
+    counts: Tensor
+    """Estimation votes by class."""
+    selected: Tensor
+    """The class that the selection draws chose."""
+    selection_counts: Tensor
+    """Selection votes by class."""
+    seed: int
+    """The seed that gives the same votes again."""
+
+
+@final
+@dataclass(frozen=True)
+class Smoothed:
+    """A classifier smoothed by Gaussian noise: what the base network says most often round an image.
+
+    The network maps images in [0, 1] to logits and normalises inside. It runs in eval mode on the device its weights
+    are on, and is left as it was.
+    """
+
+    model: nn.Module
+    """The base network."""
+    _: KW_ONLY
+    sigma: float
+    """Deviation of the noise, in the [0, 1] scale of the pixels."""
+    num_classes: int
+    """Classes the network tells apart."""
+    block: int = 256
+    """Draws in one forward."""
+    precision: Precision = "fp32"
+    """Arithmetic of the network."""
+    any_range: bool = False
+    """Accept inputs outside [0, 1]; sigma and the radius are then in their scale."""
+
+    def __post_init__(self) -> None:
+        self.sampler(seed=0)  # refuses what cannot be used while the caller is still looking
+
+    def sampler(self, *, seed: int) -> Sampler:
+        """What counts this classifier's votes with the noise of one seed."""
+        return Sampler(
+            model=self.model,
+            sigma=self.sigma,
+            num_classes=self.num_classes,
+            seed=seed,
+            block=self.block,
+            precision=self.precision,
+        )
+
+    def certify(
+        self,
+        images: Tensor,
+        *,
+        n0: int = 100,
+        n: int = 100_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        index: Sequence[int] | None = None,
+    ) -> Certified:
+        """Class and certified L2 radius of each image of a batch; each is wrong with chance at most alpha.
+
+        Noise comes from the operating system's entropy unless a seed is given. `index` numbers the images for the
+        noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number.
+        """
+        how = Certification(sigma=self.sigma, n0=n0, n=n, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
+        require_enough_draws(n, alpha=alpha, sigma=self.sigma)
+        self._look_at(images)
+        rows: list[Certificate] = []
+        with self.sampler(seed=how.seed) as sampler:
+            for number, image in zip(_numbers(index, images), images, strict=True):
+                rows.append(certify_image(sampler, image, number, label=0, how=how))
+        return _batch(rows, self.num_classes, how.seed)
+
+    def predict(self, images: Tensor, *, n: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> Tensor:
+        """The smoothed classifier's class for each image, or -1 where n draws cannot tell the top two apart."""
+        return torch.from_numpy(predicted(self.votes(images, n=n, seed=seed), alpha=alpha))
+
+    def votes(self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None) -> Tensor:
+        """Votes by class of n draws for each image of a batch."""
+        require(n >= 1, f"n must be at least 1, got {n}")
+        self._look_at(images)
+        with self.sampler(seed=seed_or_fresh(seed)) as sampler:
+            votes = [
+                sampler.votes(image, number, Domain.PREDICTION, n)
+                for number, image in zip(_numbers(index, images), images, strict=True)
+            ]
+        return torch.from_numpy(np.stack(votes))
+
+    def _look_at(self, images: Tensor) -> None:
+        check_images(images, any_range=self.any_range)
+        for doubt in doubts(self.sigma, images):
+            warnings.warn(doubt, stacklevel=3)
+
+
+def certify_image(sampler: Sampler, image: Tensor, index: int, *, label: int, how: Certification) -> Certificate:
+    """One image's certificate: select a class, then bound its probability on fresh draws."""
+    started = time.perf_counter()
+    selection = sampler.votes(image, index, Domain.SELECTION, how.n0)
+    wrong = how.skip_wrong and int(selection.argmax()) != label
+    votes = np.zeros_like(selection) if wrong else sampler.votes(image, index, Domain.ESTIMATION, how.n)
+    seconds = time.perf_counter() - started
+    return from_votes(index, label, sparse(selection), sparse(votes), sigma=how.sigma, alpha=how.alpha, seconds=seconds)
+
+
+def seed_or_fresh(seed: int | None) -> int:
+    """The seed given, or one that nobody could have prepared an input for."""
+    return randomness.fresh_seed() if seed is None else seed
+
+
+def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
+    numbers = range(len(images)) if index is None else [int(i) for i in index]
+    require(len(numbers) == len(images), f"index numbers {len(numbers)} images, but there are {len(images)}")
+    require(all(i >= 0 for i in numbers), "index must be zero or more")
+    return numbers
+
+
+def _batch(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
+    counts = torch.zeros(len(rows), num_classes, dtype=torch.int64)
+    selection = torch.zeros_like(counts)
+    for i, row in enumerate(rows):
+        for table, votes in ((counts, row.counts), (selection, row.selection_counts)):
+            for c, count in (votes or {}).items():
+                table[i, c] = count
+    return Certified(
+        label=torch.tensor([row.predict for row in rows]),
+        radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
+        p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
+        counts=counts,
+        selected=torch.tensor([row.selected for row in rows]),
+        selection_counts=selection,
+        seed=seed,
+    )

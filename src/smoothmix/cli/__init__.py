@@ -1,0 +1,87 @@
+"""The command line: argv to typed options to one library call a command. Only this package prints.
+
+Nothing heavy is imported until a command runs: `smoothmix --help` must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from smoothmix.cli import certificates, certify, data, importing, presets, quickstart, train
+from smoothmix.errors import SmoothmixError
+from smoothmix.version import __version__
+
+INTERRUPTED = 130
+
+app = App(
+    name="smoothmix",
+    version=__version__,
+    help="Train, certify and compare classifiers with certified robustness by randomized smoothing.",
+    help_epilogue="Every command takes --debug to show the traceback of an error.",
+    result_action="return_value",
+)
+app.command(quickstart.quickstart)
+app.command(train.train)
+app.command(certify.certify)
+app.command(certify.predict)
+app.command(certificates.app, name="certificates")
+app.command(presets.presets)
+app.command(data.app, name="data")
+app.command(importing.import_checkpoint, name="import")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 1 for a run that failed, 2 for misuse."""
+    tokens = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in tokens
+    tokens = [token for token in tokens if token != "--debug"]
+    warnings.showwarning = _show_warning
+    try:
+        result = app(tokens, exit_on_error=False, print_error=False)
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        return _fail(f"{_sentence(str(error))} (see {_help_command(tokens)})", 2, debug)
+    except SmoothmixError as error:
+        return _fail(str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the same command goes on from here", INTERRUPTED, debug)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
+
+
+def _fail(message: str, code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"smoothmix: {message}", file=sys.stderr)
+    return code
+
+
+def _sentence(text: str) -> str:
+    """A parser's message as one line, without its closing full stop."""
+    return " ".join(text.split()).removesuffix(".")
+
+
+def _help_command(tokens: Sequence[str]) -> str:
+    known = list(app)
+    command = [token for token in tokens[:1] if token in known]
+    return f"`{' '.join(['smoothmix', *command, '--help'])}`"
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, UserWarning):
+        print(f"smoothmix: warning: {message}", file=sys.stderr)

@@ -1,0 +1,126 @@
+"""The commands `certificates verify | merge | recompute | export`: on files alone, without torch."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from smoothmix.cli.output import say
+
+app = App(help="Check, merge, recompute or export certificate files.")
+
+
+@app.command
+def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
+    """Compute every radius again from the votes, and say what does not follow from them.
+
+    Parameters
+    ----------
+    files
+        Certificate files of ours, or logs of the field.
+    """
+    from smoothmix import certificates
+    from smoothmix.certificates.tools import some
+
+    failed = False
+    for path in files:
+        file = certificates.read(path)
+        found = certificates.verify(file)
+        failed |= not found.ok
+        for problem in found.problems:
+            print(f"{path}: {problem}")
+        for note in file.notes:
+            print(f"{path}: {note}")
+        if found.missing:
+            print(f"{path}: not finished, {some(found.missing)} still missing")
+        how = (
+            f"{found.recomputed} follow from their votes"
+            if found.recomputed and found.ok
+            else f"{len(found.problems)} problems"
+            if not found.ok
+            else "there are no votes or no settings to check them by"
+        )
+        print(f"{path}: {found.rows} rows, {how}")
+    return int(failed)
+
+
+@app.command
+def merge(
+    *files: Annotated[Path, Parameter(required=True)],
+    out: Path,
+    allow_gaps: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Put parts of one run together; other settings, gaps and doubles are refused.
+
+    Parameters
+    ----------
+    files
+        Certificate files made with the same settings.
+    out
+        The merged file.
+    allow_gaps
+        Write it even if images are missing.
+    """
+    from smoothmix import certificates
+
+    whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
+    certificates.save(whole, _new(out, files))
+    say(f"{out}: {len(whole.rows)} rows from {len(files)} files")
+
+
+@app.command
+def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
+    """Draw the certificates anew from the same votes at another failure probability.
+
+    Parameters
+    ----------
+    file
+        A certificate file of ours.
+    alpha
+        Chance that one image's certificate is wrong. Choose it before you look at what it gives.
+    out
+        The new file; by default beside the old one, with alpha in its name.
+    """
+    from smoothmix import certificates
+    from smoothmix.cli.certify import show_summary
+
+    again = certificates.recompute(certificates.read(file), alpha=alpha)
+    path = _new(out or file.with_name(f"{file.name.split('.')[0]}-alpha{alpha:g}.tsv"), [file])
+    certificates.save(again, path)
+    show_summary(again)
+    say(f"certificates: {path}")
+
+
+@app.command
+def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | None = None) -> None:  # noqa: A002
+    """Write a log that other tools of the field read.
+
+    Parameters
+    ----------
+    file
+        A certificate file.
+    format
+        cohen: six tab-separated columns, idx label predict radius correct time; radii rounded down at six decimals.
+    out
+        A file; by default standard output.
+    """
+    from smoothmix import certificates
+
+    text = certificates.export_field_log(certificates.read(file))
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        _new(out, [file]).write_text(text, encoding="utf-8")
+        say(f"{out}: written")
+
+
+def _new(out: Path, sources: tuple[Path, ...] | list[Path]) -> Path:
+    """The path to write to, which must not be one that is read."""
+    from smoothmix.errors import UsageError
+
+    if any(out.resolve() == source.resolve() for source in sources):
+        raise UsageError(f"{out}: is a file that is read; choose another --out")
+    return out

@@ -1,0 +1,253 @@
+"""The commands `certify` and `predict`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from smoothmix.cli.output import progress, say, table
+from smoothmix.config import Precision, require
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from smoothmix.certificates import Certificates
+    from smoothmix.config import Certification
+    from smoothmix.data import Dataset
+
+Maximum = Annotated[int | None, Parameter(name="--max")]
+
+
+def certify(
+    run: Path | None = None,
+    /,
+    *,
+    model: str | None = None,
+    weights: Path | None = None,
+    sigma: float | None = None,
+    n0: int = 100,
+    n: int = 100_000,
+    alpha: float = 0.001,
+    radius: float | None = None,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    split: str = "test",
+    skip: int = 1,
+    maximum: Maximum = None,
+    batch: int = 256,
+    seed: int = 0,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    skip_wrong: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+) -> None:
+    """Certify the images of a data set with a trained network, into a file that anyone can check.
+
+    Interrupt it anywhere and run the same command again: it goes on, and the file is the same in the end.
+
+    Parameters
+    ----------
+    run
+        A run folder, from `smoothmix train` or `smoothmix import`.
+    model
+        Your own network instead: `package.module:function`, called without arguments; the current folder is importable.
+    weights
+        Weights for --model: .safetensors, or .pt read without running code.
+    sigma
+        Deviation of the noise for pixels in [0, 1]; by default that of the training.
+    n0
+        Draws that select the class.
+    n
+        Fresh draws that bound its probability.
+    alpha
+        Chance that one image's certificate is wrong.
+    radius
+        A radius that you are after: refused at once if n and alpha can never reach it, and shown in the summary.
+    data
+        Data set; by default that of the training (`smoothmix data list`).
+    data_dir
+        Folder that holds it.
+    split
+        Part of it.
+    skip
+        Certify every skip-th image: 0, skip, 2 skip, ...
+    maximum
+        Stop after so many certified images.
+    batch
+        Draws in one forward. It is recorded: rounding may depend on it.
+    seed
+        Decides the noise. Certify anew with another seed if you chose the model by its certificates.
+    device
+        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
+    precision
+        Arithmetic of the network: certify what will be deployed.
+    skip_wrong
+        Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
+    out
+        The certificate file; by default certificates.tsv in the run folder, or here.
+    """
+    from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
+    from smoothmix.config import Certification
+    from smoothmix.stats import require_enough_draws
+
+    target = load_target(run, model, weights)
+    how = Certification(
+        sigma=choose_sigma(target, sigma),
+        n0=n0,
+        n=n,
+        alpha=alpha,
+        seed=seed,
+        block=batch,
+        precision=precision,
+        skip_wrong=skip_wrong,
+    )
+    if radius is not None:
+        require_enough_draws(n, alpha=alpha, sigma=how.sigma, wanted=radius)
+    dataset = choose_data(target, data, split, data_dir)
+    path = out or (target.folder or Path()) / "certificates.tsv"
+    network = target.model.to(choose_device(device))
+    file = certify_with_progress(network, dataset, how, path, name=target.name, skip=skip, maximum=maximum)
+    show_summary(file, extra=radius)
+    say(f"certificates: {path}")
+
+
+def certify_with_progress(
+    network: nn.Module,
+    dataset: Dataset,
+    how: Certification,
+    path: Path,
+    *,
+    name: str,
+    skip: int = 1,
+    maximum: int | None = None,
+) -> Certificates:
+    """Certify a data set and show how far it is."""
+    import torch
+
+    from smoothmix.certify_run import Progress, certify_dataset
+
+    # The network is this command's alone, and convolutions run faster with channels last.
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with progress("certifying", unit="images") as track:
+
+        def on_progress(state: Progress) -> None:
+            row = state.row
+            track(state.done, state.total, f"image {row.idx}: radius {row.radius:.3f}" if row else "")
+
+        return certify_dataset(
+            network, dataset, how, path=path, model_name=name, skip=skip, maximum=maximum, on_progress=on_progress
+        )
+
+
+def show_summary(file: Certificates, *, extra: float | None = None) -> None:
+    """Certified accuracy at a few radii and the average certified radius, as a table."""
+    from smoothmix.analysis import average_certified_radius, certified_accuracy
+    from smoothmix.stats import largest_radius
+
+    assert file.settings is not None
+    how = file.settings.certification
+    reach = largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
+    radii = sorted({r / 4 for r in range(int(4 * min(reach, 2.5)) + 1)} | ({extra} if extra is not None else set()))
+    accuracy = certified_accuracy(file.radius, file.correct, at=radii)
+    abstained = sum(row.predict < 0 for row in file.rows)
+    title = (
+        f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {len(file.rows)} images, "
+        f"sigma {how.sigma:g}, n {how.n:,}, alpha {how.alpha:g}"
+    )
+    rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
+    table(title, ("radius", "certified accuracy"), rows)
+    print(f"average certified radius (ACR) {average_certified_radius(file.radius, file.correct):.4f}")
+    unknown = " of those right in selection" if how.skip_wrong else ""
+    print(f"abstained {abstained}{unknown}; no radius above {reach:.3f} can be certified with this n and alpha")
+
+
+def predict(
+    run: Path | None = None,
+    /,
+    *,
+    model: str | None = None,
+    weights: Path | None = None,
+    sigma: float | None = None,
+    n: int = 1_000,
+    alpha: float = 0.001,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    split: str = "test",
+    skip: int = 1,
+    maximum: Maximum = None,
+    batch: int = 256,
+    seed: int | None = None,
+    device: str = "auto",
+    precision: Precision = "fp32",
+    out: Path | None = None,
+) -> None:
+    """Classify images with the smoothed network, abstaining where the votes cannot tell.
+
+    An answer differs from the smoothed classifier's with chance at most alpha (two-sided binomial test of the top two
+    classes). Writes a tab-separated line an image: idx, label, predict (-1 abstains), p_value, counts.
+
+    Parameters
+    ----------
+    run
+        A run folder, from `smoothmix train` or `smoothmix import`.
+    model
+        Your own network instead: `package.module:function`, called without arguments; the current folder is importable.
+    weights
+        Weights for --model: .safetensors, or .pt read without running code.
+    sigma
+        Deviation of the noise for pixels in [0, 1]; by default that of the training.
+    n
+        Draws an image.
+    alpha
+        Chance that one answer is not the smoothed classifier's.
+    data
+        Data set; by default that of the training (`smoothmix data list`).
+    data_dir
+        Folder that holds it.
+    split
+        Part of it.
+    skip
+        Classify every skip-th image.
+    maximum
+        Stop after so many images.
+    batch
+        Draws in one forward.
+    seed
+        Decides the noise; by default the operating system's entropy, which nobody can prepare an input for.
+    device
+        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
+    precision
+        Arithmetic of the network.
+    out
+        A file for the lines instead of standard output.
+    """
+    from smoothmix.certificates.row import sparse, votes_text
+    from smoothmix.certify import Smoothed
+    from smoothmix.certify_run import predict_dataset
+    from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
+
+    require(skip >= 1, f"--skip must be at least 1, got {skip}")
+    require(maximum is None or maximum >= 1, f"--max must be at least 1, got {maximum}")
+    target = load_target(run, model, weights)
+    dataset = choose_data(target, data, split, data_dir)
+    smoothed = Smoothed(
+        target.model.to(choose_device(device)),
+        sigma=choose_sigma(target, sigma),
+        num_classes=dataset.num_classes,
+        block=batch,
+        precision=precision,
+    )
+    indices = range(0, len(dataset), skip)[:maximum]
+    right = abstained = 0
+    with out.open("w") if out else nullcontext(sys.stdout) as stream:
+        print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)
+        for row in predict_dataset(smoothed, dataset, indices, n=n, alpha=alpha, seed=seed):
+            votes = votes_text(sparse(row.counts))
+            print(row.idx, row.label, row.predict, f"{row.p_value:.3g}", votes, sep="\t", file=stream, flush=True)
+            right += row.predict == row.label
+            abstained += row.predict < 0
+    say(f"{right} of {len(indices)} right, {abstained} abstained")

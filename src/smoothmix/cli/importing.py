@@ -1,0 +1,77 @@
+"""The command `import`: a published checkpoint becomes a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smoothmix.cli.output import say
+
+
+def import_checkpoint(
+    checkpoint: Path,
+    /,
+    *,
+    network: str,
+    sigma: float,
+    data: str,
+    out: Path,
+    method: str = "imported",
+    normalisation: str | None = None,
+    num_classes: int | None = None,
+) -> None:
+    """Read weights that other people published, without running any code from the file.
+
+    Known layouts: `{epoch, arch, state_dict, optimizer}` with keys that begin with `1.`, `1.module.` or `module.`,
+    `{net, epoch}`, and a bare state dict. Then `smoothmix certify OUT` works as on a run of ours.
+
+    Parameters
+    ----------
+    checkpoint
+        The file.
+    network
+        What it holds: lenet, cifar_resnet20, cifar_resnet110 or resnet50.
+    sigma
+        The noise it was trained with.
+    data
+        The data set it was trained on.
+    out
+        The run folder to make.
+    method
+        How it was trained, for tables.
+    normalisation
+        Whose mean and deviation it expects (none, cifar10, imagenet); by default the network's usual one. MACER's
+        CIFAR-10 models have none.
+    num_classes
+        Its outputs; by default the network's usual number.
+    """
+    from smoothmix.config import RunConfig, require
+    from smoothmix.errors import unknown_name
+    from smoothmix.models import NETWORKS
+    from smoothmix.runs import RunFolder, build_network
+    from smoothmix.weights import import_checkpoint as read_checkpoint
+    from smoothmix.weights import save_weights
+
+    if network not in NETWORKS:
+        raise unknown_name("network", network, NETWORKS)
+    usual = NETWORKS[network]
+    folder = RunFolder(out)
+    require(not folder.config.exists(), f"{out}: holds a run already; choose another --out")
+    config = RunConfig(
+        data=data,
+        network=network,
+        method={"name": method, "sigma": sigma},
+        normalisation=normalisation or usual.normalisation,
+        num_classes=num_classes or usual.num_classes,
+        notes=(f"imported from {checkpoint.name}",),
+    )
+    model = build_network(config)
+    found = read_checkpoint(checkpoint, model)
+    save_weights(model, folder.weights)
+    config.save(folder.config)
+    origin = ", ".join(f"{k} {v}" for k, v in (("arch", found.arch), ("epoch", found.epoch)) if v is not None)
+    say(f"{checkpoint.name}: {found.placed} tensors placed{f' ({origin})' if origin else ''}")
+    if found.by_order:
+        say("its names are not ours: tensors were placed by order, since all shapes agree one by one")
+    for name in found.unplaced:
+        say(f"not placed: {name}")
+    say(f"run folder: {out}")

@@ -1,0 +1,131 @@
+"""What commands show: progress with a rate and time left, tables, plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class Track(Protocol):
+    """Shows how far something is."""
+
+    def __call__(self, done: float, total: float, text: str = "") -> None:
+        """Say that `done` of `total` is done."""
+
+
+def say(text: str = "") -> None:
+    """A line for the person, on standard error: standard output is for results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(what: str, *, unit: str) -> Iterator[Track]:
+    """A bar on a terminal, a plain line now and then elsewhere. The first call says where the work begins."""
+    if sys.stderr.isatty():
+        with _bar(what, unit) as track:
+            yield track
+    else:
+        yield _lines(what, unit)
+
+
+class Pace:
+    """The rate of work since the first call, which may find some of it done already."""
+
+    def __init__(self) -> None:
+        self.begun: tuple[float, float] | None = None
+
+    def rate(self, done: float) -> float:
+        """Units a second so far; 0 until something is known."""
+        now = time.monotonic()
+        if self.begun is None:
+            self.begun = done, now
+        before, started = self.begun
+        return (done - before) / (now - started) if now > started else 0.0
+
+
+@contextmanager
+def _bar(what: str, unit: str) -> Iterator[Track]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    pace = Pace()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=None, text="")
+
+        def track(done: float, total: float, text: str = "") -> None:
+            rate = pace.rate(done)
+            bar.update(task, total=int(total), completed=int(done), text=_pace_text(rate, done, total, unit, text))
+
+        yield track
+
+
+def _lines(what: str, unit: str) -> Track:
+    pace = Pace()
+    last = time.monotonic()
+
+    def track(done: float, total: float, text: str = "") -> None:
+        nonlocal last
+        rate = pace.rate(done)
+        if time.monotonic() - last < SECONDS_BETWEEN_LINES and not (done >= total and rate):
+            return
+        last = time.monotonic()
+        say(f"{what}: {done:.0f} of {total:.0f} {unit}, {_pace_text(rate, done, total, unit, text)}")
+
+    return track
+
+
+def _pace_text(rate: float, done: float, total: float, unit: str, text: str) -> str:
+    left = f"{duration((total - done) / rate)} left" if done < total and rate else ""
+    return ", ".join(part for part in (rate_text(rate, unit) if rate else "", left, text) if part)
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """A rate in the larger of per second and per minute.
+
+    >>> rate_text(0.5, "images")
+    '30.0 images/min'
+    """
+    return f"{rate:.1f} {unit}/s" if rate >= 1 else f"{60 * rate:.1f} {unit}/min"
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it.
+
+    >>> duration(75), duration(7300), duration(3.2)
+    ('1 min 15 s', '2 h 1 min', '3 s')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on standard output, with columns of numbers to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    lines = list(rows)
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for column, cells in zip(columns, zip(*lines, strict=True) if lines else [()] * len(columns), strict=True):
+        numeric = all(cell[:1].isdigit() or not cell for cell in cells)
+        grid.add_column(column, justify="right" if numeric else "left")
+    for line in lines:
+        grid.add_row(*line)
+    # A pipe has no width: tables for programs and logs must not be cut at 80 characters.
+    width = None if sys.stdout.isatty() else 200
+    Console(width=width, highlight=False).print(grid)

@@ -1,0 +1,35 @@
+"""The command `presets`."""
+
+from __future__ import annotations
+
+from smoothmix.cli.output import table
+
+
+def presets(
+    name: str | None = None, /, *, data: str | None = None, sigma: float | None = None, method: str | None = None
+) -> None:
+    """List the paper's rows and the quick ones, or show one as TOML.
+
+    Parameters
+    ----------
+    name
+        One preset, or a pattern such as `mnist/1.00/*`.
+    data
+        Only those of this data set.
+    sigma
+        Only those of this noise.
+    method
+        Only those of this method.
+    """
+    from smoothmix import presets as library
+
+    if name is not None and not any(sign in name for sign in "*?["):
+        print(library.to_toml(library.get(name)), end="")
+        return
+    rows = []
+    for found in library.names(name or "*", data=data, sigma=sigma, method=method):
+        preset = library.get(found)
+        published = preset.published
+        acr = "" if published is None or published.acr is None else f"{published.acr:.3f}"
+        rows.append((found, str(preset.config.recipe.epochs), acr, preset.about))
+    table(f"{len(rows)} presets", ("preset", "epochs", "published ACR", "about"), rows)

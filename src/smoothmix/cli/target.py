@@ -1,0 +1,98 @@
+"""What a command works on: a run folder of ours, or the person's own network."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothmix.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from smoothmix.data import Dataset
+
+
+@dataclass(frozen=True)
+class Target:
+    """A network, and what is known about how it came to be."""
+
+    model: nn.Module
+    name: str
+    sigma: float | None = None
+    """The noise it was trained with."""
+    data: str | None = None
+    """The data it was trained on."""
+    folder: Path | None = None
+
+
+def load_target(run: Path | None, model: str | None, weights: Path | None) -> Target:
+    """The network that a command was given: a run folder, or --model with or without --weights."""
+    if (run is None) == (model is None):
+        raise UsageError("give either a run folder or --model package.module:function")
+    if run is not None:
+        if weights is not None:
+            raise UsageError("--weights goes with --model; a run folder has its own")
+        return _from_folder(run)
+    assert model is not None
+    return _from_function(model, weights)
+
+
+def _from_folder(run: Path) -> Target:
+    from smoothmix.runs import load_run
+
+    config, network = load_run(run)
+    return Target(network, config.network, config.sigma, config.data, run)
+
+
+def _from_function(spec: str, weights: Path | None) -> Target:
+    from smoothmix.weights import load_function, load_weights
+
+    network = load_function(spec)()
+    if weights is not None:
+        load_weights(network, weights)
+    return Target(network, spec)
+
+
+def choose_sigma(target: Target, sigma: float | None) -> float:
+    """The noise asked for, or that of the training; with a warning where they differ."""
+    if sigma is None:
+        if target.sigma is None:
+            raise UsageError("--sigma is needed: a network of your own does not say what noise it was trained with")
+        return target.sigma
+    if target.sigma is not None and sigma != target.sigma:
+        warnings.warn(
+            f"sigma {sigma:g} is not the {target.sigma:g} that the network was trained with: "
+            "the certificates are valid, but radii will likely be smaller",
+            stacklevel=2,
+        )
+    return sigma
+
+
+def choose_data(target: Target, name: str | None, split: str, data_dir: Path | None) -> Dataset:
+    """The data set asked for, or that of the training."""
+    from smoothmix import data
+
+    if name is None and target.data is None:
+        raise UsageError("--data is needed: a network of your own does not say what it is for")
+    if name is not None and target.data is not None and name != target.data:
+        warnings.warn(f"the network was trained on {target.data}, not on {name}", stacklevel=2)
+    return data.load(name or target.data or "", split, data_dir=data_dir)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device asked for; `auto` takes a GPU if there is one."""
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"device {name!r} cannot be used here ({reason})") from error
+    return device

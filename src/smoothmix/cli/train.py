@@ -1,0 +1,210 @@
+"""The command `train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from smoothmix.cli.output import duration, progress, say
+from smoothmix.config import Precision, RunConfig
+
+if TYPE_CHECKING:
+    from smoothmix.train import EpochMetrics, Listeners
+
+
+def train(
+    preset: str | None = None,
+    /,
+    *,
+    config: Path | None = None,
+    data: str | None = None,
+    network: str | None = None,
+    method: str | None = None,
+    sigma: float | None = None,
+    settings: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
+    fidelity: str | None = None,
+    epochs: int | None = None,
+    epochs_scale: float | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    seed: int | None = None,
+    precision: Precision | None = None,
+    data_dir: Path | None = None,
+    train_split: str = "train",
+    allow_partial: Annotated[bool, Parameter(negative="")] = False,
+    device: str = "auto",
+    workers: int | None = None,
+    checkpoint_minutes: float = 10.0,
+    tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+) -> None:
+    """Train a network for smoothing, and leave it in a run folder.
+
+    Kill it anywhere and run the same command again: it goes on from the last checkpoint, to the same weights.
+
+    Parameters
+    ----------
+    preset
+        A row of the paper or a quick one (`smoothmix presets`); what follows overrides it.
+    config
+        Settings from a TOML file instead, such as a run folder's config.toml.
+    data
+        Data set (`smoothmix data list`).
+    network
+        lenet, cifar_resnet20, cifar_resnet110 or resnet50.
+    method
+        gaussian, stability, smoothadv, macer, consistency or smoothmix.
+    sigma
+        Deviation of the noise for pixels in [0, 1].
+    settings
+        A setting of the method, name=value; may be given several times.
+    fidelity
+        official does what made the published tables, paper what the paper's text says.
+    epochs
+        Passes over the data; learning-rate drops, warm-up and deferral stay where they are.
+    epochs_scale
+        Multiply epochs, drops, warm-up and deferral.
+    batch
+        Images read at once.
+    learning_rate
+        Step size of SGD before the first drop.
+    seed
+        Decides initial weights, order, augmentation and noise.
+    precision
+        bf16 runs the network under autocast.
+    data_dir
+        Folder that holds the data set.
+    train_split
+        Part of the data set to train on.
+    allow_partial
+        Train on the parts of the data set that are there, and say so in the run.
+    device
+        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
+    workers
+        Processes that decode pictures; by default none for data in memory, one a core for folders.
+    checkpoint_minutes
+        Save this often within an epoch, besides after each.
+    tensorboard
+        Write TensorBoard events beside metrics.jsonl (needs `pip install smoothmix[tensorboard]`).
+    out
+        The run folder; by default runs/ and a name made from the settings.
+    """
+    from smoothmix.plan import Wishes, make_config, run_name
+
+    wishes = Wishes(
+        preset=preset,
+        config=config,
+        data=data,
+        network=network,
+        method=method,
+        sigma=sigma,
+        settings=settings or (),
+        fidelity=fidelity,
+        epochs=epochs,
+        epochs_scale=epochs_scale,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        precision=precision,
+    )
+    made = make_config(wishes)
+    train_with_progress(
+        made,
+        out or Path("runs") / run_name(made),
+        data_dir=data_dir,
+        train_split=train_split,
+        allow_partial=allow_partial,
+        device=device,
+        workers=workers,
+        checkpoint_minutes=checkpoint_minutes,
+        tensorboard=tensorboard,
+    )
+
+
+def train_with_progress(
+    config: RunConfig,
+    path: Path,
+    *,
+    data_dir: Path | None = None,
+    train_split: str = "train",
+    allow_partial: bool = False,
+    device: str = "auto",
+    workers: int | None = None,
+    checkpoint_minutes: float = 10.0,
+    tensorboard: bool = False,
+) -> None:
+    """Train a run, or finish it, and show how far it is."""
+    from smoothmix.cli.target import choose_device
+    from smoothmix.train import training
+
+    where = choose_device(device)
+    with (
+        listening(config, path, tensorboard=tensorboard) as listeners,
+        training(
+            config,
+            path,
+            data_dir=data_dir,
+            train_split=train_split,
+            allow_partial=allow_partial,
+            device=where,
+            workers=workers,
+            checkpoint_minutes=checkpoint_minutes,
+            listeners=listeners,
+        ) as trainer,
+    ):
+        for note in trainer.config.notes:
+            say(f"note: {note}")
+        if trainer.finished:
+            say(f"{path}: is trained already")
+            return
+        trainer.run()
+    say(f"trained {path}: {trainer.method}")
+
+
+@contextmanager
+def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[Listeners]:
+    """What shows the loop's progress on the terminal."""
+    from smoothmix.checkpoint import State
+    from smoothmix.train import Listeners, StepProgress
+
+    write = _event_writer(path) if tensorboard else lambda metrics: None
+    with progress(f"training {path.name}", unit="steps") as track:
+
+        def on_step(state: StepProgress) -> None:
+            done = state.epoch * state.steps + state.step
+            track(done, state.epochs * state.steps, f"epoch {state.epoch + 1}, loss {state.loss:.3f}")
+
+        def on_epoch(metrics: EpochMetrics) -> None:
+            write(metrics)
+            say(
+                f"epoch {metrics.epoch} of {config.recipe.epochs}: loss {metrics.loss:.4f}, "
+                f"accuracy on noisy test images {100 * metrics.accuracy:.1f} %, {duration(metrics.seconds)}"
+            )
+
+        def on_resume(state: State) -> None:
+            say(f"going on from epoch {state.epoch + 1}, step {state.step + 1}")
+
+        yield Listeners(on_step=on_step, on_epoch=on_epoch, on_resume=on_resume)
+
+
+def _event_writer(path: Path) -> Callable[[EpochMetrics], None]:
+    """A function that adds an epoch's metrics to TensorBoard's files."""
+    from smoothmix.errors import UsageError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("--tensorboard needs TensorBoard: pip install 'smoothmix[tensorboard]'") from None
+    writer = SummaryWriter(path / "tensorboard")
+
+    def write(metrics: EpochMetrics) -> None:
+        values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": metrics.learning_rate}
+        for name, value in {**values, **metrics.parts}.items():
+            writer.add_scalar(name, value, metrics.epoch)
+        writer.flush()
+
+    return write

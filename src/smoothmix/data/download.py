@@ -1,0 +1,118 @@
+"""Downloads that end in a verified file or in none: over https, from the first mirror that has the real thing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+from urllib.parse import urljoin, urlsplit
+
+from smoothmix.data.source import Downloader
+from smoothmix.errors import DataError
+
+if TYPE_CHECKING:
+    from requests import Response
+    from rich.progress import Progress
+
+CHUNK = 2**18
+REASON_LENGTH = 160
+
+
+def download(
+    target: Path, mirrors: Sequence[str], verify: Callable[[Path], object], downloader: Downloader
+) -> Path:
+    """`target`, once the file of that name from one of the `mirrors` has passed `verify`.
+
+    `verify` raises a DataError for a file that is not what it should be. Nobody ever sees a part of a file:
+    it has another name until it is complete and verified.
+    """
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    reasons = []
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{target.parent} cannot be made ({error.strerror}): choose another --data-dir") from error
+    for mirror in mirrors:
+        try:
+            downloader(https(mirror + target.name), str(part), None)
+            verify(part)
+            part.replace(target)
+            return target
+        except DataError as error:
+            reasons.append(f"{urlsplit(mirror).hostname}: refused, {reason(error, part, target)}")
+        except (OSError, ValueError) as error:
+            reasons.append(f"{urlsplit(mirror).hostname}: {reason(error, part, target)}")
+        finally:
+            part.unlink(missing_ok=True)
+    raise DataError(
+        f"{target.name} could not be downloaded ({'; '.join(reasons)}): try again later, or copy it from "
+        f"a machine that has it into {target.parent}"
+    )
+
+
+def https(url: str) -> str:
+    """`url`, which must be an https one: nothing else is ever asked for."""
+    if urlsplit(url).scheme != "https":
+        raise ValueError(f"{url} is not an https address")
+    return url
+
+
+def reason(error: Exception, part: Path, target: Path) -> str:
+    """What went wrong, short enough for a sentence that names several mirrors."""
+    # Of a failed connection only the innermost cause says something: no such host, refused, timed out.
+    _, _, cause = str(error).rpartition("(Caused by ")
+    text = " ".join(cause.split()).replace(str(part), target.name) or type(error).__name__
+    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}…"
+
+
+def refuse_plain_http(response: Response, *_: Any, **__: Any) -> None:
+    """Stop a redirection to an address that is not https before it is followed."""
+    if response.is_redirect:
+        https(urljoin(response.url, response.headers["location"]))
+
+
+@contextmanager
+def web(*, progress: bool) -> Iterator[Downloader]:
+    """What downloads over the network, with a bar on stderr if `progress` is wanted and someone can see it."""
+    import pooch  # type: ignore[import-untyped]
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    hooks = {"response": refuse_plain_http}
+    with Progress(console=console, disable=not (progress and console.is_terminal)) as display:
+
+        def downloader(url: str, output: str, _: None) -> None:
+            bar = Bar(display, url)
+            pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, hooks=hooks)(url, output, None)
+
+        yield downloader
+
+
+@final
+class Bar:
+    """A line of rich's progress display, driven the way pooch drives one of tqdm."""
+
+    def __init__(self, display: Progress, url: str) -> None:
+        self._display = display
+        self._task = display.add_task(url.rpartition("/")[2], total=None)
+
+    @property
+    def total(self) -> float | None:
+        """Bytes to come, where the server says."""
+        return self._display.tasks[self._task].total
+
+    @total.setter
+    def total(self, count: int) -> None:
+        self._display.update(self._task, total=count or None)
+
+    def update(self, count: int) -> None:
+        self._display.advance(self._task, count)
+
+    def reset(self) -> None:
+        self._display.reset(self._task)
+
+    def close(self) -> None:
+        self._display.stop_task(self._task)

@@ -1,0 +1,219 @@
+"""MNIST and Fashion-MNIST: four IDX files, gzipped or not, wherever people keep them.
+
+The gzip bytes differ between distributors, so what is checked is the content: its sha256 was computed from
+MNIST's original files and from those of Zalando (as Debian's package dataset-fashion-mnist has them).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothmix.data.base import MemoryDataset, class_labels
+from smoothmix.data.download import download
+from smoothmix.data.source import Downloader, Fetched, Request, advice, missing, split_of
+from smoothmix.errors import DataError
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class IdxFile:
+    """One IDX file of bytes that is known beforehand."""
+
+    stem: str
+    """The name without its ending: `train-images`."""
+
+    shape: tuple[int, ...]
+    """Numbers along each axis."""
+
+    sha256: str
+    """Of the content, decompressed."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the content: a magic number, the length of each axis, the numbers."""
+        return 4 + 4 * len(self.shape) + math.prod(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What such a file is called; the first is the name it is downloaded under."""
+        dash, dot = (f"{self.stem}{mark}idx{len(self.shape)}-ubyte" for mark in "-.")
+        return f"{dash}.gz", dash, f"{dot}.gz", dot
+
+
+def read_idx(path: Path, expected: IdxFile) -> NDArray[np.uint8]:
+    """The numbers of an IDX file, once they are known to be those expected."""
+    content = read_at_most(path, expected.size + 1)
+    if len(content) > expected.size:
+        raise DataError(f"{path}: more than the {expected.size:,} bytes that {expected.stem} has")
+    numbers = parse_idx(content, path)
+    if numbers.shape != expected.shape:
+        raise DataError(f"{path}: holds an array {numbers.shape} where {expected.stem} has {expected.shape}")
+    found = hashlib.sha256(content).hexdigest()
+    if found != expected.sha256:
+        raise DataError(
+            f"{path}: altered, or of another data set (sha256 of the content {found[:16]}…, "
+            f"expected {expected.sha256[:16]}…)"
+        )
+    return numbers
+
+
+def read_at_most(path: Path, limit: int) -> bytes:
+    """Up to `limit` bytes of a file, decompressed if it is gzipped, whatever its name says."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIP_MAGIC
+            file.seek(0)
+            # Browsers unpack some .gz files and leave the name as it was, so only the content tells.
+            return gzip.GzipFile(fileobj=file).read(limit) if packed else file.read(limit)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: truncated or damaged ({error})") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def intact(path: Path, expected: IdxFile) -> bool:
+    """Whether a file is the one expected."""
+    try:
+        read_idx(path, expected)
+    except DataError:
+        return False
+    return True
+
+
+def parse_idx(content: bytes, source: Path | str) -> NDArray[np.uint8]:
+    """The array that an IDX file of bytes describes.
+
+    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "three labels")
+    array([7, 8, 9], dtype=uint8)
+    """
+    if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 4:
+        raise DataError(f"{source}: not an IDX file of bytes (it begins with {content[:4].hex(' ') or 'nothing'})")
+    start = 4 + 4 * content[3]
+    shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
+    if len(content) != start + math.prod(shape):
+        raise DataError(
+            f"{source}: truncated or damaged (its header announces {math.prod(shape):,} numbers, "
+            f"{max(0, len(content) - start):,} follow)"
+        )
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class IdxSource(Fetched):
+    """A data set of grey images in IDX files."""
+
+    folders: tuple[str, ...]
+    """Where under the data folder its files may be; downloads go to the first."""
+
+    mirrors: tuple[str, ...]
+    """Addresses to which a file's name is added."""
+
+    files: Mapping[str, tuple[IdxFile, IdxFile]]
+    """Images and labels of each split."""
+
+    class_names: tuple[str, ...]
+
+    def load(self, request: Request) -> MemoryDataset:
+        split = split_of(request)
+        paths = [self._locate(request, file) for file in self.files[split]]
+        with advice(request):
+            images, labels = (read_idx(path, file) for path, file in zip(paths, self.files[split], strict=True))
+            return MemoryDataset(
+                name=request.name,
+                split=split,
+                class_names=self.class_names,
+                labels=class_labels(labels, len(self.class_names), paths[1]),
+                pixels=images[:, np.newaxis],
+            )
+
+    def found(self, request: Request) -> bool:
+        return all(self._candidates(request, file) for pair in self.files.values() for file in pair)
+
+    def fetch(self, request: Request, downloader: Downloader) -> list[Path]:
+        return [self._fetch(request, file, downloader) for pair in self.files.values() for file in pair]
+
+    def _fetch(self, request: Request, file: IdxFile, downloader: Downloader) -> Path:
+        there = self._candidates(request, file)[:1]
+        if there and intact(there[0], file):
+            return there[0]
+        # The place that is looked at first, so that a damaged file elsewhere no longer matters.
+        target = request.data_dir / self.folders[0] / file.names[0]
+        return download(target, self.mirrors, lambda path: read_idx(path, file), downloader)
+
+    def _candidates(self, request: Request, file: IdxFile) -> list[Path]:
+        places = (request.data_dir / folder / name for folder in self.folders for name in file.names)
+        return [path for path in places if path.is_file()]
+
+    def _locate(self, request: Request, file: IdxFile) -> Path:
+        candidates = self._candidates(request, file)
+        if not candidates:
+            raise missing(request, file.names[0], (request.data_dir / folder for folder in self.folders))
+        return candidates[0]
+
+
+def known_files(sha256: Mapping[str, str]) -> dict[str, tuple[IdxFile, IdxFile]]:
+    """The files of a data set built like MNIST, from the sha256 of each."""
+    return {
+        split: (
+            IdxFile(f"{stem}-images", (count, 28, 28), sha256[f"{stem}-images"]),
+            IdxFile(f"{stem}-labels", (count,), sha256[f"{stem}-labels"]),
+        )
+        for split, stem, count in (("train", "train", 60_000), ("test", "t10k", 10_000))
+    }
+
+
+MNIST = IdxSource(
+    images="60,000 train, 10,000 test",
+    shape="1x28x28",
+    classes="10",
+    origin="handwritten digits, LeCun, Cortes and Burges (1998)",
+    folders=("mnist", "MNIST/raw", "", "raw"),
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+    files=known_files(
+        {
+            "train-images": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            "train-labels": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            "t10k-images": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            "t10k-labels": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        }
+    ),
+    class_names=tuple("0123456789"),
+)
+
+FASHION_MNIST = IdxSource(
+    images="60,000 train, 10,000 test",
+    shape="1x28x28",
+    classes="10",
+    origin="pieces of clothing, Xiao, Rasul and Vollgraf (2017)",
+    folders=("fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "", "raw"),
+    mirrors=(
+        "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+    ),
+    files=known_files(
+        {
+            "train-images": "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+            "train-labels": "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+            "t10k-images": "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+            "t10k-labels": "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        }
+    ),
+    class_names=(
+        "t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot",
+    ),
+)  # fmt: skip

@@ -1,0 +1,54 @@
+"""One process at a time on one file: a lock that dies with its owner, however that dies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from smoothmix.errors import UsageError
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows has no flock; two writers are then the user's own risk
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def exclusive(path: Path, *, what: str) -> Iterator[None]:
+    """Hold the lock file `path` while the block runs; refused at once if another process holds it."""
+    descriptor = _acquire(path, what)
+    try:
+        yield
+    finally:
+        # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _acquire(path: Path, what: str) -> int:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise UsageError(f"{what}: cannot be written ({error.strerror})") from error
+        if fcntl is None or (_lock(descriptor, what) and _is_current(descriptor, path)):
+            return descriptor
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, what: str) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(f"{what}: another smoothmix process is writing it") from None
+    return True
+
+
+def _is_current(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,25 @@
+"""Gaussian augmentation (Cohen et al., 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from torch.nn import functional as F
+
+from smoothmix.methods.base import Method, Step
+from smoothmix.smoothing import noisy_logits
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Method):
+    """Mean cross-entropy on one noisy copy of each image: eq. (gaussian_training)."""
+
+    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
+        """`classification`: the cross-entropy."""
+        logits = noisy_logits(model, step.x, step.noise)
+        return {"classification": F.cross_entropy(logits.flatten(0, 1), step.y.repeat(self.copies))}

@@ -1,0 +1,79 @@
+"""Run folders: what is where, and the trained network in one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from smoothmix import models
+from smoothmix.config import RunConfig
+from smoothmix.errors import UsageError
+from smoothmix.weights import load_weights
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds one training run and what became of it."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings, as TOML."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON an epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def weights(self) -> Path:
+        """The trained network; exists once training has ended."""
+        return self.path / "checkpoint" / "weights.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """Where training stands."""
+        return self.path / "checkpoint" / "state.pt"
+
+    @property
+    def certificates(self) -> Path:
+        """The certificates of the trained network."""
+        return self.path / "certificates.tsv"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that trains."""
+        return self.path / "train.lock"
+
+
+def build_network(config: RunConfig) -> nn.Module:
+    """The network of a run, with fresh weights."""
+    channels, _, size = config.image_shape or (None, None, None)
+    return models.build(
+        config.network,
+        num_classes=config.num_classes,
+        channels=channels,
+        size=size,
+        normalisation=config.normalisation,
+    )
+
+
+def load_run(path: Path) -> tuple[RunConfig, nn.Module]:
+    """The settings and the trained network of a run folder."""
+    folder = RunFolder(path)
+    if not folder.config.exists():
+        raise UsageError(f"{path}: is no run folder (it has no {folder.config.name})")
+    config = RunConfig.load(folder.config)
+    if not folder.weights.exists():
+        unfinished = folder.state.exists()
+        raise UsageError(
+            f"{path}: has no trained weights"
+            + (": training has not ended; run the same `smoothmix train` command again" if unfinished else "")
+        )
+    network = build_network(config)
+    load_weights(network, folder.weights)
+    return config, network

@@ -1,0 +1,131 @@
+"""The steps of a training epoch, each a pure function of (seed, epoch, positions of its samples).
+
+An epoch that is repeated after a crash repeats itself exactly, and several processes can each take a slice of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothmix.data import AUGMENTATION_NUMBERS
+from smoothmix.randomness import Domain, gaussian, stream
+
+if TYPE_CHECKING:
+    from smoothmix.data import Dataset
+    from smoothmix.methods import Method
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimiser step sees."""
+
+    x: Tensor
+    y: Tensor
+    noise: Tensor
+    """[copies, batch, ...], times sigma."""
+    mix: Tensor
+    """[batch], in [0, 1/2]."""
+    seed: int
+    """For anything random inside the network or the method."""
+
+
+def cut(samples: int, *, batch: int, chunks: int) -> list[range]:
+    """The positions each step of an epoch takes: whole batches, or as many equal chunks of each.
+
+    What is left of a batch that `chunks` does not divide is dropped, as in the code behind the published tables.
+
+    >>> cut(10, batch=8, chunks=2)
+    [range(0, 4), range(4, 8), range(8, 9), range(9, 10)]
+    """
+    steps = []
+    for start in range(0, samples, batch):
+        size = min(batch, samples - start) // chunks
+        steps += [range(start + i * size, start + (i + 1) * size) for i in range(chunks) if size]
+    return steps
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch as a sequence of steps that can be asked for in any order."""
+
+    dataset: Dataset
+    method: Method
+    seed: int
+    number: int
+    batch: int
+
+    @cached_property
+    def ranges(self) -> list[range]:
+        """The positions of each step."""
+        return cut(len(self.dataset), batch=self.batch, chunks=self.method.copies if self.method.chunked else 1)
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """Which image stands at each position."""
+        return stream(self.seed, Domain.ORDER, self.number).permutation(len(self.dataset))
+
+    @cached_property
+    def uniforms(self) -> NDArray[np.float64]:
+        """The random numbers of each position's augmentation."""
+        shape = (len(self.dataset), AUGMENTATION_NUMBERS)
+        return stream(self.seed, Domain.AUGMENTATION, self.number).random(shape)
+
+    @cached_property
+    def mixes(self) -> NDArray[np.float64]:
+        """The mixing ratio of each position."""
+        return 0.5 * stream(self.seed, Domain.MIXING, self.number).random(len(self.dataset))
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __getitem__(self, number: int) -> Step:
+        positions = self.ranges[number]
+        where = slice(positions.start, positions.stop)
+        images = self.order[where]
+        noise = gaussian(
+            self.seed,
+            Domain.TRAINING,
+            self.number,
+            positions.start,
+            len(positions),
+            (self.method.copies, *self.dataset.shape),
+        )
+        return Step(
+            x=self.dataset.training_images(images, self.uniforms[where]),
+            y=torch.from_numpy(self.dataset.labels[images]),
+            noise=torch.from_numpy(noise).transpose(0, 1).mul(self.method.sigma),
+            mix=torch.from_numpy(self.mixes[where]).float(),
+            seed=int(stream(self.seed, Domain.NETWORK, self.number, number).integers(2**31)),
+        )
+
+
+def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Step]:
+    """The steps of an epoch from `first` on, made ready while the network is busy with the one before.
+
+    Pictures that must be decoded are read by `workers` processes; what is in memory needs one thread.
+    """
+    if workers > 0:
+        loader: torch.utils.data.DataLoader[Step] = torch.utils.data.DataLoader(
+            epoch,  # type: ignore[arg-type]  # a sequence of steps is what the loader wants, if not by its base class
+            batch_size=None,
+            sampler=range(first, len(epoch)),
+            num_workers=workers,
+        )
+        yield from loader
+        return
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(epoch.__getitem__, first) if first < len(epoch) else None
+        for number in range(first + 1, len(epoch) + 1):
+            assert coming is not None
+            step = coming.result()
+            coming = pool.submit(epoch.__getitem__, number) if number < len(epoch) else None
+            yield step

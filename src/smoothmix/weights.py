@@ -1,0 +1,199 @@
+"""Weights from and to files: ours, and those that the field has published. Nothing in a file is ever run."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any, final
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from smoothmix.errors import CheckpointError, UsageError
+from smoothmix.files import atomic_write, torch_save_layout
+from smoothmix.models import Network
+
+CONTAINERS = ("state_dict", "net", "model")  # where a published checkpoint may have its weights
+PREFIXES = ("", "1.", "1.module.", "module.", "module.1.")  # of Sequential(normalise, network) and DataParallel
+BATCH_COUNTER = "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
+Tensors = Mapping[str, Tensor]
+
+
+def save_weights(model: nn.Module, path: str | Path) -> None:
+    """Write parameters and buffers to a safetensors file, which is there whole or not at all."""
+    # Copies, since safetensors takes neither other memory formats nor a tensor that two layers share.
+    tensors = {name: value.cpu().contiguous().clone() for name, value in _state(model).items()}
+    atomic_write(path, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+
+
+def load_weights(model: nn.Module, path: str | Path) -> None:
+    """Put a file's weights into a network that has exactly the names and shapes of the file."""
+    given, wanted = _tensors_in(_read(Path(path)), path), _state(model)
+    _put(model, given, {name: name for name in wanted if name in given}, path, exact=True)
+
+
+def state_hash(model: nn.Module) -> str:
+    """SHA-256 of names, precision, shapes and values, the same on any device and in any memory format."""
+    # Buffers that are not saved count too: somebody's own normalise layer may have such.
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors, key=lambda pair: pair[0]):
+        if not name.endswith(BATCH_COUNTER):
+            digest.update(f"{name}\0{value.dtype}\0{tuple(value.shape)}\0".encode())
+            digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What a published checkpoint says of itself, and what became of its tensors."""
+
+    epoch: int | None
+    arch: str | None
+    placed: int
+    """How many tensors of the network have got values."""
+    unplaced: tuple[str, ...]
+    """Names in the file that the network has no place for."""
+    missing: tuple[str, ...]
+    """Names in the network that the file has no value for: counts of batches only, which do not matter."""
+    by_order: bool
+    """Whether names did not match and tensors went by their order: then check the accuracy."""
+
+
+def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
+    """Put the weights that someone has published into the network's body.
+
+    Names are matched; where that fails, but the file has the same kinds and shapes in order, the order decides.
+    """
+    content = _read(Path(path))
+    given, body = _tensors_in(content, path), model.body if isinstance(model, Network) else model
+    wanted = _state(body)
+    places, by_order = _by_name(given, wanted), False
+    if _lacking(wanted, places) and (ordered := _by_order(given, wanted)):
+        places, by_order = ordered, True
+    _put(body, given, places, path)
+    epoch, arch, used = content.get("epoch"), content.get("arch"), set(places.values())
+    return Imported(
+        epoch=epoch if isinstance(epoch, int) else None,
+        arch=arch if isinstance(arch, str) else None,
+        placed=len(places),
+        unplaced=tuple(name for name in given if name not in used),
+        missing=tuple(name for name in wanted if name not in places),
+        by_order=by_order,
+    )
+
+
+def load_function(spec: str) -> Callable[..., nn.Module]:
+    """The function `package.module:function` that builds a network; the current folder can be imported from."""
+    module, _, name = spec.partition(":")
+    if not name or not all(part.isidentifier() for part in module.split(".")):
+        raise UsageError(f"{spec!r} does not name a function: write package.module:function")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        function = getattr(import_module(module), name, None)
+    except (ImportError, SyntaxError) as error:
+        raise UsageError(f"cannot import {module!r}: {error}") from error
+    if not callable(function):
+        raise UsageError(f"there is no function {name!r} in {module!r}")
+
+    @wraps(function)
+    def build(*args: Any, **options: Any) -> nn.Module:
+        model = function(*args, **options)
+        if not isinstance(model, nn.Module):
+            raise UsageError(f"{spec!r} must return a torch.nn.Module, not {type(model).__name__}")
+        return model
+
+    return build
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors that are saved of a network (modules may have other things in their state)."""
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+
+
+def _lacking(wanted: Tensors, places: Mapping[str, str]) -> list[str]:
+    return [name for name in wanted if name not in places and not name.endswith(BATCH_COUNTER)]
+
+
+def _by_name(given: Tensors, wanted: Tensors) -> dict[str, str]:
+    """Name in the network -> name in the file, for the prefix that finds most."""
+    return max(({name: start + name for name in wanted if start + name in given} for start in PREFIXES), key=len)
+
+
+def _by_order(given: Tensors, wanted: Tensors) -> dict[str, str] | None:
+    """The same by position, if all kinds (weight, bias, ...) and shapes agree: not so where names were sorted."""
+    sources, targets = (
+        {name: (name.split(".")[-1], value.shape) for name, value in tensors.items() if BATCH_COUNTER not in name}
+        for tensors in (given, wanted)
+    )
+    agree = list(sources.values()) == list(targets.values())
+    return dict(zip(targets, sources, strict=True)) if agree else None
+
+
+def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | Path, exact: bool = False) -> None:
+    """Give the network the values from their `places` in the file, or say in one sentence why they do not fit."""
+    wanted = _state(model)
+    faults = {
+        "lacks": _lacking(wanted, places),
+        "has unknown": [name for name in given if name not in wanted] if exact else [],
+        "has of another shape": [
+            f"{name} {list(given[source].shape)} for {list(wanted[name].shape)}"
+            for name, source in places.items()
+            if given[source].shape != wanted[name].shape
+        ],
+    }
+    told = [f"{fault} {len(n)} ({', '.join(n[:3])}{', ...' * (len(n) > 3)})" for fault, n in faults.items() if n]
+    if told:
+        raise CheckpointError(f"{path} does not fit the network: it {' and '.join(told)}")
+    model.load_state_dict({name: given[source] for name, source in places.items()}, strict=False)
+
+
+def _tensors_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tensor]:
+    """The weights in what a file holds."""
+    inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), content)
+    tensors = {str(name): value for name, value in inner.items() if _is_plain(value)}
+    if not tensors:
+        raise CheckpointError(f"{path} holds no weights")
+    return tensors
+
+
+def _is_plain(value: object) -> bool:
+    """Whether this is a tensor with numbers in it, neither sparse nor quantised nor of another sort."""
+    if not isinstance(value, Tensor) or value.is_nested or value.is_quantized or value.is_complex():
+        return False
+    return value.layout == torch.strided and value.device.type == "cpu"
+
+
+def _read(path: Path) -> Mapping[Any, Any]:
+    """What a file of weights or a checkpoint holds: tensors and plain values, by name."""
+    try:
+        # This library compares all declared shapes with the size of the file before it takes memory.
+        return safetensors.torch.load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged, cut short or no safetensors file ({error})") from error
+
+
+def _read_pickle(path: Path) -> Mapping[Any, Any]:
+    layout = torch_save_layout(path)
+    if layout is None:
+        raise CheckpointError(f"{path} is cut short, damaged, or nothing that torch.save wrote")
+    try:
+        # Mapped into memory, no tensor can be declared larger than the file.
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=layout == "zip")
+    except Exception as error:
+        # A hostile file can end in an error of any kind; none is answered by trusting it.
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        found = f"holds code, not only tensors ({code[1]}); smoothmix never runs code from a file" if code else ""
+        raise CheckpointError(f"{path} {found or 'is damaged, or holds more than plain values'}") from error
+    return content if isinstance(content, Mapping) else {}
