@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from smoothmix.errors import UsageError
-from smoothmix.models import NETWORKS, NORMALISATION, Network, Normalise, build
+from smoothmix.models import NETWORKS, NORMALISATION, MaxPool, Network, Normalise, build
+from smoothmix.weights import load_function
 
 SMALL = ["lenet", "cifar_resnet20"]
 
@@ -235,3 +239,58 @@ def test_what_cannot_be_built_is_said_in_a_sentence(options: dict[str, object], 
     with pytest.raises(UsageError) as caught:
         build(**options)  # type: ignore[arg-type]
     assert sentence in str(caught.value)
+
+
+@pytest.fixture
+def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder to work in with somebody's module of networks, and imports as they were afterwards."""
+    (tmp_path / "own_networks.py").write_text(
+        "import torch\n\ndef linear(outputs=2):\n    return torch.nn.Linear(3, outputs)\n\n"
+        "def text():\n    return 'no network'\n\nnumber = 3\n"
+    )
+    (tmp_path / "own_mistake.py").write_text("def broken(:\n")
+    (tmp_path / "own_needs.py").write_text("import not_installed_anywhere\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    yield
+    for name in [name for name in sys.modules if name.startswith("own_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("own_code")
+def test_function_of_ones_own_builds_a_network() -> None:
+    function = load_function("own_networks:linear")
+    assert function(outputs=5)(torch.zeros(1, 3)).shape == (1, 5)
+    assert load_function("torch.nn:Identity")()(3) == 3
+
+
+@pytest.mark.usefixtures("own_code")
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ("own_networks", "write package.module:function"),
+        ("own_networks:", "write package.module:function"),
+        (":linear", "write package.module:function"),
+        ("./own_networks.py:linear", "write package.module:function"),
+        ("nowhere_to_be_found:f", "cannot import 'nowhere_to_be_found'"),
+        ("own_mistake:broken", "cannot import 'own_mistake': invalid syntax"),
+        ("own_needs:f", "No module named 'not_installed_anywhere'"),
+        ("own_networks:cubic", "there is no function 'cubic' in 'own_networks'"),
+        ("own_networks:number", "there is no function 'number' in 'own_networks'"),
+        ("own_networks:text", "must return a torch.nn.Module, not str"),
+    ],
+)
+def test_functions_that_will_not_do(spec: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_function(spec)()
+    assert sentence in str(caught.value)
+
+
+def test_pooling_without_a_gradient_gives_the_same_numbers() -> None:
+    x = torch.randn(3, 4, 8, 6)
+    x[0, 0, 0, 0] = torch.nan
+    for images in (x, x.contiguous(memory_format=torch.channels_last)):
+        expected = nn.functional.max_pool2d(images, 2)
+        with_gradient = MaxPool()(images.clone().requires_grad_()).detach()
+        for pooled in (MaxPool()(images.clone()), with_gradient):
+            torch.testing.assert_close(pooled, expected, rtol=0, atol=0, equal_nan=True)

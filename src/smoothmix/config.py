@@ -1,4 +1,4 @@
-"""Settings of a run as frozen values, checked where they are born, written to TOML and read back: without torch."""
+"""Settings of a run as frozen values: checked where they are born, written to TOML and read back. No torch."""
 
 from __future__ import annotations
 
@@ -213,8 +213,10 @@ def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """A settings value as nested tables of what TOML can hold, without its empty parts."""
-    return {k: v for k, v in _plain(asdict(settings)).items() if v not in ("", [], {})}
+    """A settings value as nested tables of what TOML can hold, without what is empty by default."""
+    table: dict[str, Any] = _plain(asdict(settings))
+    empty = [f.name for f in fields(settings) if not f.default and table.get(f.name) in ("", [], {})]
+    return {k: v for k, v in table.items() if k not in empty}
 
 
 def _plain(value: Any) -> Any:

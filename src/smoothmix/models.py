@@ -63,16 +63,29 @@ class Network(nn.Module):
         return logits
 
 
+@final
+class MaxPool(nn.Module):
+    """The largest of each 2x2 pixels, of an even number of rows and columns. Without a gradient it writes into x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.requires_grad and torch.is_grad_enabled():
+            return nn.functional.max_pool2d(x, 2)
+        # Only a gradient needs to know where the maxima stood. Without, the maxima of neighbours are the same numbers
+        # in less than half the time; rows go into what was the convolution's output, to spare half the memory.
+        rows = torch.maximum(x[:, :, ::2], x[:, :, 1::2], out=x[:, :, ::2])
+        return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
 def lenet(channels: int, num_classes: int) -> nn.Sequential:
     """LeNet for 28x28 images, with PyTorch's own initialisation."""
     # ReLU is monotone, so that pooling first is the same function (and has the same gradient) on a quarter of
     # the values. Flatten goes by channel, row, column whatever the memory format, as published weights expect.
     layers = {
         "conv1": nn.Conv2d(channels, 20, 5),
-        "pool1": nn.MaxPool2d(2),
+        "pool1": MaxPool(),
         "relu1": nn.ReLU(inplace=True),
         "conv2": nn.Conv2d(20, 50, 5),
-        "pool2": nn.MaxPool2d(2),
+        "pool2": MaxPool(),
         "relu2": nn.ReLU(inplace=True),
         "flatten": nn.Flatten(),
         "fc1": nn.Linear(50 * 4 * 4, 500),

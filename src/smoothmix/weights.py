@@ -135,25 +135,25 @@ def _by_order(given: Tensors, wanted: Tensors) -> dict[str, str] | None:
         {name: (name.split(".")[-1], value.shape) for name, value in tensors.items() if BATCH_COUNTER not in name}
         for tensors in (given, wanted)
     )
-    agree = list(sources.values()) == list(targets.values())
-    return dict(zip(targets, sources, strict=True)) if agree else None
+    return dict(zip(targets, sources, strict=True)) if list(sources.values()) == list(targets.values()) else None
 
 
 def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | Path, exact: bool = False) -> None:
     """Give the network the values from their `places` in the file, or say in one sentence why they do not fit."""
-    wanted = _state(model)
+    wanted, used = _state(model), set(places.values())
+    lacking = _lacking(wanted, places)
     faults = {
-        "lacks": _lacking(wanted, places),
-        "has unknown": [name for name in given if name not in wanted] if exact else [],
-        "has of another shape": [
+        "lacks {}": lacking,
+        "has {} unknown": [name for name in given if name not in used] if exact or lacking else [],
+        "has {} of another shape": [
             f"{name} {list(given[source].shape)} for {list(wanted[name].shape)}"
             for name, source in places.items()
             if given[source].shape != wanted[name].shape
         ],
     }
-    told = [f"{fault} {len(n)} ({', '.join(n[:3])}{', ...' * (len(n) > 3)})" for fault, n in faults.items() if n]
+    told = [f"{k.format(len(n))} ({', '.join(n[:3])}{', ...' * (len(n) > 3)})" for k, n in faults.items() if n]
     if told:
-        raise CheckpointError(f"{path} does not fit the network: it {' and '.join(told)}")
+        raise CheckpointError(f"{path} does not fit the network: it {', '.join(told)}")
     model.load_state_dict({name: given[source] for name, source in places.items()}, strict=False)
 
 

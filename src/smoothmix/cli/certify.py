@@ -126,12 +126,8 @@ def certify_with_progress(
     maximum: int | None = None,
 ) -> Certificates:
     """Certify a data set and show how far it is."""
-    import torch
-
     from smoothmix.certify_run import Progress, certify_dataset
 
-    # The network is this command's alone, and convolutions run faster with channels last.
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     with progress("certifying", unit="images") as track:
 
         def on_progress(state: Progress) -> None:

@@ -120,7 +120,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     from rich.table import Table
 
     lines = list(rows)
-    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    grid = Table(box=box.SIMPLE_HEAD)
     for column, cells in zip(columns, zip(*lines, strict=True) if lines else [()] * len(columns), strict=True):
         numeric = all(cell[:1].isdigit() or not cell for cell in cells)
         grid.add_column(column, justify="right" if numeric else "left")
@@ -128,4 +128,5 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
         grid.add_row(*line)
     # A pipe has no width: tables for programs and logs must not be cut at 80 characters.
     width = None if sys.stdout.isatty() else 200
+    print(title)  # rich would fold it to the width of the table
     Console(width=width, highlight=False).print(grid)

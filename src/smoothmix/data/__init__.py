@@ -12,6 +12,8 @@ of each digit are for training and 100 for testing. Results on it are not result
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from smoothmix.data.folders import FOLDER, IMAGENET
 from smoothmix.data.idx import FASHION_MNIST, MNIST
 from smoothmix.data.pictures import FolderDataset
 from smoothmix.data.source import Fetched, Request, Source, Stored
-from smoothmix.errors import SmoothmixError, UsageError, unknown_name
+from smoothmix.errors import DataError, SmoothmixError, UsageError, unknown_name
 
 __all__ = [
     "AUGMENTATION_NUMBERS",
@@ -84,16 +86,16 @@ def default_data_dir() -> Path:
     return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("smoothmix"))
 
 
-def load(
-    name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False
-) -> Dataset:
-    """The `split` of the data set `name`, every file of it checked against what was published.
+def load(name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False) -> Dataset:
+    """The `split` of the data set `name`, its files checked against what was published where something was.
 
     Files are looked for under `data_dir`, or under `default_data_dir()`; nothing is downloaded. With
     `allow_partial`, missing parts are left out where the data set has parts, and `note` says which.
     """
     source = _source(name)
-    return source.load(Request(name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial))
+    request = Request(name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial)
+    with _readable(name):
+        return source.load(request)
 
 
 def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = False) -> list[Path]:
@@ -103,7 +105,7 @@ def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = Fal
         return []
     if not isinstance(source, Fetched):
         raise UsageError(f"{name} cannot be fetched ({source.origin})")
-    with web(progress=progress) as downloader:
+    with _readable(name), web(progress=progress) as downloader:
         return source.fetch(Request(name=name, data_dir=_folder(data_dir)), downloader)
 
 
@@ -139,9 +141,21 @@ def _check(name: str, split: str, data_dir: Path) -> Check:
 
 
 def _found(source: Source, request: Request) -> bool | None:
-    if isinstance(source, Stored):
+    if not isinstance(source, Stored):
+        return True if source is SAMPLE else None
+    try:
         return source.found(request)
-    return True if source is SAMPLE else None
+    except (OSError, DataError):
+        return False
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Put into a sentence what the system says of a folder that nobody may enter or a disk that fails."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{name}: {error.filename} cannot be read ({error.strerror})") from error
 
 
 def _folder(data_dir: Path | str | None) -> Path:

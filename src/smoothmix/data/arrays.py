@@ -26,9 +26,7 @@ def read_arrays(file: IO[bytes], source: Path | str, names: tuple[str, ...]) -> 
     try:
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            raise DataError(
-                f"{source}: a single array; save images and labels with numpy.savez(path, x=..., y=...)"
-            )
+            raise DataError(f"{source}: a single array; save images and labels with numpy.savez(path, x=..., y=...)")
         with loaded:
             arrays = {name: loaded[name] for name in names if name in loaded.files}
     except (OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError) as error:

@@ -93,9 +93,7 @@ class MemoryDataset(Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.augmentation not in ("none", "flip-shift"):
-            raise UsageError(
-                f"images in memory have the augmentations none and flip-shift, not {self.augmentation!r}"
-            )
+            raise UsageError(f"images in memory have the augmentations none and flip-shift, not {self.augmentation!r}")
         if self.pixels.ndim != 4 or self.pixels.dtype not in (np.uint8, np.float32):
             raise DataError(
                 f"{self.name} ({self.split}): pixels must be uint8 or float32 [N, C, H, W], but they are "
@@ -142,9 +140,7 @@ def positions(indices: Indices, count: int) -> NDArray[np.int64]:
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(f"indices must be a list of whole numbers, got {found.dtype} of shape {found.shape}")
     if found.size and not (found.min() >= 0 and found.max() < count):
-        raise IndexError(
-            f"there are {count} images: no position {found.max() if found.min() >= 0 else found.min()}"
-        )
+        raise IndexError(f"there are {count} images: no position {found.max() if found.min() >= 0 else found.min()}")
     return found.astype(np.int64)
 
 

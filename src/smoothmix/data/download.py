@@ -20,9 +20,7 @@ CHUNK = 2**18
 REASON_LENGTH = 160
 
 
-def download(
-    target: Path, mirrors: Sequence[str], verify: Callable[[Path], object], downloader: Downloader
-) -> Path:
+def download(target: Path, mirrors: Sequence[str], verify: Callable[[Path], object], downloader: Downloader) -> Path:
     """`target`, once the file of that name from one of the `mirrors` has passed `verify`.
 
     `verify` raises a DataError for a file that is not what it should be. Nobody ever sees a part of a file:

@@ -48,10 +48,7 @@ def class_folders(root: Path) -> list[str]:
 def pictures(root: Path, classes: Iterable[str]) -> list[str]:
     """The pictures in the class folders of `root` as `class/file`, class by class, each sorted by name."""
     return [
-        f"{name}/{file}"
-        for name in classes
-        for file in visible(root / name)
-        if Path(file).suffix.lower() in SUFFIXES
+        f"{name}/{file}" for name in classes for file in visible(root / name) if Path(file).suffix.lower() in SUFFIXES
     ]
 
 
@@ -137,9 +134,7 @@ class ImageNetSource(Stored):
             class_names=wnids(),
             labels=labels_of(files, wnids()),
             augmentation="resized-crop",
-            note=None
-            if len(files) == total
-            else f"{len(files):,} of {total:,} images, {len(found)} of 1000 classes",
+            note=None if len(files) == total else f"{len(files):,} of {total:,} images, {len(found)} of 1000 classes",
             root=root,
             files=tuple(files),
             channels=3,

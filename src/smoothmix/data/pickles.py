@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from typing import final
 
 import numpy as np
@@ -35,7 +36,7 @@ class _Array:
     """Stands for the array that numpy's `_reconstruct` makes: empty until it is given its state."""
 
     def __init__(self, *_: object) -> None:
-        self.values = np.empty(0, dtype=np.uint8)
+        self.values: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
     def __setstate__(self, state: tuple[int, tuple[int, ...], _ByteType, bool, bytes]) -> None:
         _, shape, kind, column_major, content = state
@@ -67,6 +68,7 @@ class _RestrictedUnpickler(pickle.Unpickler):
 def read_batch(content: bytes, source: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Images [N, 3, 32, 32] and labels of one batch of CIFAR-10; `source` names it in errors."""
     try:
+        _refuse_huge_memo(content)
         batch = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
     except _ForbiddenNameError as error:
         raise DataError(f"{source}: refused, since it asks to run {error}, which no CIFAR-10 file does") from None
@@ -80,6 +82,13 @@ def read_batch(content: bytes, source: str) -> tuple[NDArray[np.uint8], NDArray[
     if not isinstance(labels, list) or len(labels) != len(images.values) or not all(map(_small, labels)):
         raise DataError(f"{source}: not a CIFAR-10 batch (no list `labels` with a small number for each image)")
     return images.values.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
+
+
+def _refuse_huge_memo(content: bytes) -> None:
+    """Refuse a pickle that numbers its objects beyond its own length: unpickling would make room for all of them."""
+    for opcode, argument, _ in pickletools.genops(content):
+        if "PUT" in opcode.name and int(argument or 0) > len(content):
+            raise ValueError(f"an object numbered {argument}")
 
 
 def _small(label: object) -> bool:

@@ -139,8 +139,8 @@ def _row(name: str) -> dict[str, Any]:
     if name in every:
         return every[name]
     near = get_close_matches(name, every, n=3) or [known for known in every if name and name in known][:3]
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise UsageError(f"unknown preset {name!r}: {hint}(`smoothmix presets` lists all)")
+    hint = f"did you mean {' or '.join(map(repr, near))}? (`smoothmix presets` lists all)"
+    raise UsageError(f"unknown preset {name!r}: {hint if near else '`smoothmix presets` lists all'}")
 
 
 def _published(table: Mapping[str, Any]) -> Published:

@@ -28,15 +28,16 @@ def render(preset: Preset) -> str:
 
 
 def _numbers(published: Published) -> list[str]:
-    yielded = [f"Published: ACR {published.acr:.3f}. {published.source}"]
-    yielded += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy))
-    yielded += _columns("certified %", (f"{value:g}" for value in published.accuracy.values()))
+    lines = [f"Published: ACR {published.acr:.3f}. {published.source}"]
+    lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy))
+    whole = all(value.is_integer() for value in published.accuracy.values())
+    lines += _columns("certified %", (f"{value:.{0 if whole else 1}f}" for value in published.accuracy.values()))
     if published.acr_mean is not None:
-        yielded += [f"Over five seeds: ACR {published.acr_mean:.4f} ± {published.acr_deviation:.4f}"]
-        yielded += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy_mean))
-        yielded += _columns("certified %", (f"{value:.2f}" for value in published.accuracy_mean.values()))
-        yielded += _columns("deviation", (f"{value:.2f}" for value in published.accuracy_deviation.values()))
-    return yielded
+        lines += [f"Over five seeds: ACR {published.acr_mean:.4f} ± {published.acr_deviation:.4f}"]
+        lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy_mean))
+        lines += _columns("certified %", (f"{value:.2f}" for value in published.accuracy_mean.values()))
+        lines += _columns("deviation", (f"{value:.2f}" for value in published.accuracy_deviation.values()))
+    return lines
 
 
 def _columns(head: str, cells: Iterable[str]) -> list[str]:

@@ -1,0 +1,81 @@
+"""What all tests share: where real data may lie, small networks, and the command line as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"
+
+# Two test processes share two cores.
+torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs the real data where there is none."""
+    if SHARED.exists():
+        return
+    for item in items:
+        if item.get_closest_marker("shared"):
+            item.add_marker(pytest.mark.skip(reason="needs ../shared, which is not beside this checkout"))
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data."""
+    return SHARED / "data"
+
+
+class Linear(nn.Module):
+    """A classifier whose smoothed form is known: the sign of a projection, any image size."""
+
+    def __init__(self, pixels: int, num_classes: int = 2, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(num_classes, pixels, generator=generator))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1) @ self.weight.T
+
+
+def small_convnet(num_classes: int = 10, *, batch_norm: bool = True, seed: int = 0) -> nn.Module:
+    """A network for 1x28x28 images that takes a moment to run."""
+    torch.manual_seed(seed)
+    norm = [nn.BatchNorm2d(4)] if batch_norm else []
+    return nn.Sequential(nn.Conv2d(1, 4, 5, stride=3), *norm, nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes))
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def smoothmix(tmp_path: Path) -> Run:
+    """Run the real command in a process of its own, in an empty folder."""
+
+    def run(
+        *args: object, cwd: Path = tmp_path, env: dict[str, str] | None = None, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command(*args),
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+def command(*args: object) -> Sequence[str]:
+    """The argv of a smoothmix command."""
+    return [sys.executable, "-m", "smoothmix", *map(str, args)]
