@@ -111,7 +111,7 @@ def test_a_full_disk_is_said_and_survived(run_folder: Path, undisturbed: Path, t
 def test_a_finished_file_is_left_alone(run_folder: Path, undisturbed: Path, smoothmix: Run) -> None:
     before = undisturbed.read_bytes()
     result = smoothmix("certify", run_folder, *SETTINGS, "--out", undisturbed)
-    assert result.returncode == 0
+    assert result.code == 0
     assert undisturbed.read_bytes() == before
 
 
@@ -120,7 +120,7 @@ def test_more_images_may_be_asked_for_later(
 ) -> None:
     path = tmp_path / "c.tsv"
     for maximum in (3, 7):
-        assert smoothmix("certify", run_folder, *SETTINGS, "--max", maximum, "--out", path).returncode == 0
+        assert smoothmix("certify", run_folder, *SETTINGS, "--max", maximum, "--out", path).code == 0
         assert without_time(path) == without_time(undisturbed)[: maximum + 1]
         settings = certificates.read(path).settings
         assert settings is not None
@@ -150,8 +150,8 @@ def test_other_settings_into_the_same_file_are_refused(
     result = smoothmix(
         "certify", run_folder, *(x for pair in options.items() for x in pair), *flags, "--out", undisturbed
     )
-    assert result.returncode == 2
-    assert sentence in result.stderr
+    assert result.code == 2
+    assert sentence in result.err
     assert undisturbed.read_bytes() == before
 
 
@@ -159,7 +159,7 @@ def test_skip_wrong_spends_no_draws_on_wrong_images(
     run_folder: Path, undisturbed: Path, tmp_path: Path, smoothmix: Run
 ) -> None:
     path = tmp_path / "c.tsv"
-    assert smoothmix("certify", run_folder, *SETTINGS, "--skip-wrong", "--out", path).returncode == 0
+    assert smoothmix("certify", run_folder, *SETTINGS, "--skip-wrong", "--out", path).code == 0
     file, full = certificates.read(path), certificates.read(undisturbed)
     assert certificates.verify(file).ok
     wrong = [row for row in file.rows if row.selected != row.label]
@@ -175,8 +175,8 @@ def test_a_second_process_on_the_same_file_is_refused(run_folder: Path, tmp_path
     path = tmp_path / "c.tsv"
     with exclusive(path.with_suffix(".lock"), what="c.tsv"):
         result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
-    assert result.returncode == 2
-    assert "another smoothmix process is writing it" in result.stderr
+    assert result.code == 2
+    assert "another smoothmix process is writing it" in result.err
 
 
 def test_a_lock_dies_with_its_owner_and_is_not_in_the_way(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_a_file_without_its_settings_is_not_continued(run_folder: Path, tmp_path
     path = tmp_path / "c.tsv"
     path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n")
     result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
-    assert result.returncode == 2
-    assert "has no c.toml beside it" in result.stderr
+    assert result.code == 2
+    assert "has no c.toml beside it" in result.err
 
 
 def test_memory_does_not_grow_with_the_number_of_draws() -> None:

@@ -127,6 +127,16 @@ def test_channels_last_images_stay_so_and_give_the_same_loss(case, channels):
     torch.testing.assert_close(fast.total, problem.loss(method, problem.network()).total)
 
 
+def test_noise_takes_the_format_of_the_images():
+    method, x = make("smoothadv", sigma=0.5), torch.rand(2, 3, 5, 5).to(memory_format=torch.channels_last)
+    noise = torch.randn(4, 2, 3, 5, 5)
+    for adapted in method.noise_or_draw(x, noise), method.noise_or_draw(x, None):
+        assert adapted.shape == noise.shape
+        assert adapted.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(method.noise_or_draw(x, noise), noise)
+    assert method.noise_or_draw(x.contiguous(), noise) is noise
+
+
 def test_losses_are_in_single_precision_when_the_network_is_not(case):
     problem = Problem(dtype=torch.float32, batchnorm=True)
     network = problem.network()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from method_cases import PROBLEMS, Problem, build
+from method_cases import CASES, PROBLEMS, Problem, build
 from smoothmix.methods import Consistency, Gaussian, Macer, SmoothAdv, SmoothMix, Stability
 
 PLAIN = Problem()
@@ -62,10 +62,11 @@ def test_smoothmix_without_steps_mixes_the_image_with_itself():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_smoothmix_is_finite_where_probabilities_vanish(dtype):
+@pytest.mark.parametrize("case", CASES)
+def test_losses_are_finite_where_probabilities_vanish(case, dtype):
     problem = Problem(sharpness=1e5, dtype=dtype)
     network = problem.network()
-    loss = problem.loss(SmoothMix(sigma=0.5, steps=2), network, mix=torch.zeros(problem.batch, dtype=dtype))
+    loss = problem.loss(build(case), network, mix=torch.zeros(problem.batch, dtype=dtype))
     loss.total.backward()
     assert loss.total.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
@@ -100,10 +101,10 @@ class Spy(nn.Module):
         return x.flatten(1) @ self.weight.T
 
 
-def training_inputs(method, *, epoch=100, mix=0.5):
-    """Images of the train-mode forwards for a grey image with label 0, without noise; the attack descends evenly."""
-    x = torch.full((1, 1, 2, 2), 0.5, dtype=torch.float64)
-    spy = Spy(torch.ones_like(x))
+def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
+    """Mean pixels of the train-mode forwards for a grey image, without noise; the attack darkens it evenly."""
+    x = torch.full((1, 1, 2, 2), grey, dtype=torch.float64)
+    spy = Spy(steepness * torch.ones_like(x))
     noise = torch.zeros(method.copies, *x.shape, dtype=torch.float64)
     method.loss(spy, x, torch.tensor([0]), epoch=epoch, noise=noise, mix=torch.tensor([mix], dtype=torch.float64))
     return [round(float(batch.mean()), 5) for batch in spy.seen]
@@ -136,6 +137,12 @@ def test_where_smoothmix_trains(settings, epoch, expected):
     assert training_inputs(SmoothMix(sigma=1.0, **settings), epoch=epoch) == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_first_iterate_is_clamped_again_after_its_projection():
+    settings = {"sigma": 1.0, "steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 0.1}
+    assert training_inputs(SmoothMix(**settings), grey=1.2, mix=0.0)[0] == 1.0
+    assert training_inputs(SmoothMix(**settings, fidelity="paper"), grey=1.2, mix=0.0)[0] == 1.15
+
+
 def test_where_smoothadv_trains():
     assert training_inputs(SmoothAdv(sigma=1.0, epsilon=0.4)) == [0.3]
     assert training_inputs(SmoothAdv(sigma=1.0, epsilon=0.4), epoch=0) == [0.48]
@@ -145,6 +152,20 @@ def test_where_smoothadv_trains():
     assert training_inputs(Consistency(sigma=1.0, epsilon=3.0)) == [0.0]
     assert training_inputs(Consistency(sigma=1.0, epsilon=3.0, fidelity="paper")) == [-1.0]
     assert training_inputs(Consistency(sigma=1.0)) == [0.5]
+
+
+def test_below_the_floor_only_smoothadv_goes_on():
+    """The network is all but certain of the wrong class (exp(-80)), and brightening makes it more so."""
+    assert training_inputs(SmoothAdv(sigma=1.0, epsilon=0.4), steepness=-20.0) == [0.7]
+    assert training_inputs(SmoothMix(sigma=1.0), steepness=-20.0) == [0.5, 0.5]
+    assert training_inputs(Consistency(sigma=1.0, epsilon=0.4), steepness=-20.0) == [0.5]
+
+
+def test_where_there_is_no_gradient_only_smoothadv_moves():
+    (moved,) = training_inputs(SmoothAdv(sigma=1.0, epsilon=0.4), steepness=0.0)
+    assert moved != 0.5
+    assert training_inputs(SmoothMix(sigma=1.0), steepness=0.0) == [0.5, 0.5]
+    assert training_inputs(Consistency(sigma=1.0, epsilon=0.4), steepness=0.0) == [0.5]
 
 
 def test_smoothadv_radius_of_the_tables_and_of_the_text():

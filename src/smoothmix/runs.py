@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from smoothmix import models
@@ -74,6 +75,7 @@ def load_run(path: Path) -> tuple[RunConfig, nn.Module]:
             f"{path}: has no trained weights"
             + (": training has not ended; run the same `smoothmix train` command again" if unfinished else "")
         )
-    network = build_network(config)
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn at random, and overwritten at once
+        network = build_network(config)
     load_weights(network, folder.weights)
     return config, network

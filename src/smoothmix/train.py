@@ -274,18 +274,17 @@ def _claim(folder: RunFolder, config: RunConfig) -> None:
         config.save(folder.config)
         return
     there, here = (_flat(c) for c in (RunConfig.load(folder.config), config))
-    for name in sorted(there.keys() | here.keys()):
-        old, new = there.get(name, "not set"), here.get(name, "not set")
-        if old != new:
-            raise UsageError(
-                f"{folder.path}: holds a run with another {name}: {old} there, {new} here; use another --out"
-            )
+    names = [*there, *(name for name in here if name not in there)]
+    pairs = [(name, there.get(name, "not set"), here.get(name, "not set")) for name in names]
+    different = "; ".join(f"{name} is {old} there and {new} here" for name, old, new in pairs if old != new)
+    if different:
+        raise UsageError(f"{folder.path}: holds a run with other settings: {different}; use another --out")
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     flat = asdict(config)
     recipe, method = flat.pop("recipe"), flat.pop("method")
-    return {**flat, **recipe, **{f"method {name}": value for name, value in method.items()}}
+    return {**{f"method {name}": value for name, value in method.items()}, **flat, **recipe}
 
 
 def _append_line(path: Path, record: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ app = App(
     help="Train, certify and compare classifiers with certified robustness by randomized smoothing.",
     help_epilogue="Every command takes --debug to show the traceback of an error.",
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 app.command(quickstart.quickstart)
 app.command(train.train)

@@ -114,12 +114,13 @@ class Method(ABC):
         return self.sigma * torch.randn((self.copies, *x.shape), dtype=x.dtype, device=x.device)
 
     def noise_or_draw(self, x: Tensor, noise: Tensor | None) -> Tensor:
-        """The noise given, checked, or fresh noise; in x's memory format, which decides that of x + noise."""
+        """The noise given, checked, or fresh noise; in x's memory format, since it is added to x many times."""
         noise = self.draw_noise(x) if noise is None else noise
         if noise.shape != (self.copies, *x.shape):
             wanted = [self.copies, *x.shape]
             raise UsageError(f"noise must have the shape [copies, batch, ...] = {wanted}, got {list(noise.shape)}")
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
+            # To add tensors of different formats takes three times as long.
             images = noise.flatten(0, 1).contiguous(memory_format=torch.channels_last)
             return images.view(noise.shape)
         return noise

@@ -53,14 +53,14 @@ class Macer(Method):
     def hinge(self, logits: Tensor, y: Tensor) -> Tensor:
         """sigma/2 (Phi^-1(p2) - Phi^-1(p1) + gamma) of the images that are correct and within the margin.
 
-        A probability of 0 or 1 has no finite Phi^-1: such images are taken out before anything is
-        differentiated, since a gradient multiplied by zero afterwards would be 0 * inf.
+        A probability of 0 or 1 has no finite Phi^-1, and so no gap below gamma: such images are taken out
+        before anything is differentiated, since a gradient multiplied by zero afterwards would be 0 * inf.
         """
         top, classes = (self.beta * logits).softmax(-1).mean(0).topk(2)
         correct = top[classes[:, 0] == y]
         with torch.no_grad():
             gap = quantile_gap(correct)
-        kept = correct[gap.isfinite() & (gap.abs() <= self.gamma)]
+        kept = correct[gap.abs() <= self.gamma]
         return self.sigma / 2 * (quantile_gap(kept) + self.gamma)
 
 

@@ -1,0 +1,37 @@
+# What a newcomer needs: `make test`, `make quickstart`. Everything happens in .venv, nothing is installed elsewhere.
+PYTHON ?= python3
+BIN := .venv/bin
+# Two processes: the suite is made for two cores, and more rarely help.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint quickstart bench clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# The stamp is newer than what decides the environment, or the environment is made again.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("smoothmix needs Python 3.11 or newer: set PYTHON=") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+install: .venv/installed ## Make the virtual environment .venv with everything in it
+
+test: .venv/installed ## Run all tests
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile
+
+lint: .venv/installed ## Check style and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+quickstart: .venv/installed ## Train, certify and show the result on embedded data
+	$(BIN)/smoothmix quickstart
+
+bench: .venv/installed ## Measure speed against reference loops, as ratios
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove the virtual environment and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

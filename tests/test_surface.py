@@ -1,0 +1,127 @@
+"""The surface: public names, what importing costs, and that every command answers for itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import smoothmix
+from conftest import ROOT, Run
+from smoothmix.cli import app
+
+TORCHLESS = ("config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks")
+
+
+def imported_by(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after a statement."""
+    script = f"import sys; sys.argv = ['smoothmix', '--help']; {statement}\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+def test_the_public_names() -> None:
+    assert smoothmix.__all__ == [
+        "Certified",
+        "Consistency",
+        "Gaussian",
+        "Loss",
+        "Macer",
+        "Method",
+        "SmoothAdv",
+        "SmoothMix",
+        "Smoothed",
+        "SmoothmixError",
+        "Stability",
+        "__version__",
+    ]
+    assert dir(smoothmix) == sorted(smoothmix.__all__)
+    assert all(getattr(smoothmix, name) is not None for name in smoothmix.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        smoothmix.nothing  # noqa: B018
+
+
+def test_importing_smoothmix_imports_neither_torch_nor_scipy() -> None:
+    assert not {"torch", "scipy", "numpy"} & imported_by("import smoothmix")
+
+
+def test_help_does_not_import_torch_or_scipy() -> None:
+    assert not {"torch", "scipy"} & imported_by("from smoothmix.cli import main; main()")
+
+
+@pytest.mark.parametrize("module", TORCHLESS)
+def test_these_modules_never_import_torch(module: str) -> None:
+    assert "torch" not in imported_by(f"import smoothmix.{module}")
+
+
+def test_certificate_commands_work_where_torch_cannot_be_imported(tmp_path: Path) -> None:
+    """A torch that fails to import stands in for none at all."""
+    from test_certificates import whole_file
+
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    whole_file(tmp_path)
+    for arguments in (
+        ["verify", "c.tsv"],
+        ["recompute", "c.tsv", "--alpha", "0.01"],
+        ["export", "c.tsv", "--format", "cohen"],
+        ["merge", "c.tsv", "--out", "d.tsv"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "smoothmix", "certificates", *arguments],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def commands() -> list[list[str]]:
+    found = []
+    for name in app:
+        if not name.startswith("-"):
+            found.append([name])
+            found += [[name, sub] for sub in app[name] if not sub.startswith("-")]
+    return found
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: list[str]) -> None:
+    shown = smoothmix(*command, "--help")
+    assert shown.code == 0
+    assert "Usage: smoothmix " + " ".join(command) in shown.out
+    shown_app = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
+    if (function := shown_app.default_command) is not None:
+        explained = {p.arg_name for p in docstring_parser.parse(function.__doc__ or "").params if p.description}
+        assert explained == set(inspect.signature(function).parameters), command
+
+
+def test_the_version_is_shown(smoothmix: Run) -> None:
+    assert smoothmix("--version").out.strip() == __version__
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in (ROOT / "src" / "smoothmix").rglob("*.py"):
+        if "cli" in path.parts:
+            continue
+        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        assert "print" not in [call.id for call in calls if isinstance(call, ast.Name)], path
+
+
+def test_the_code_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_no_machine_paths_or_stray_files_are_in_the_package() -> None:
+    for path in (ROOT / "src").rglob("*.py"):
+        assert not re.search(r"/(home|root|work|tmp)/", path.read_text()), path

@@ -1,0 +1,220 @@
+"""The training loop: addressed steps, exact resumption after real kills, and refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import Run, command
+from smoothmix import data, methods, presets
+from smoothmix.checkpoint import load_state
+from smoothmix.config import RunConfig
+from smoothmix.errors import CheckpointError, SmoothmixError, UsageError
+from smoothmix.randomness import Domain, gaussian
+from smoothmix.runs import RunFolder, load_run
+from smoothmix.steps import Epoch, cut, prepared
+from smoothmix.train import Listeners, noisy_accuracy, training
+from smoothmix.weights import state_hash
+
+QUICK = presets.get("quick/gaussian").config
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> RunConfig:
+    """A run on 160 images of the sample."""
+    sample = data.load("sample", "train")
+    x, y = (sample.images(range(160)).numpy() * 255).round().astype(np.uint8), sample.labels[:160]
+    np.savez(tmp_path / "tiny.npz", x=x, y=y)
+    recipe = replace(QUICK.recipe, epochs=3, batch=32)
+    return replace(QUICK, data=f"npz:{tmp_path / 'tiny.npz'}", recipe=recipe, preset="")
+
+
+def train(config: RunConfig, folder: Path, **options: object) -> str:
+    """Train to the end; the hash of the weights."""
+    with training(config, folder, **options) as trainer:  # type: ignore[arg-type]
+        trainer.run()
+    return state_hash(load_run(folder)[1])
+
+
+def metrics_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class Stop(Exception):  # noqa: N818 - nothing went wrong
+    """Raised in the middle of training, where a process might die."""
+
+
+def stop_at(epoch: int, step: int) -> Listeners:
+    def on_step(progress: object) -> None:
+        if (progress.epoch, progress.step) == (epoch, step):  # type: ignore[attr-defined]
+            raise Stop
+
+    return Listeners(on_step=on_step)
+
+
+def test_chunks_are_those_of_the_published_code() -> None:
+    assert cut(600, batch=256, chunks=1) == [range(256), range(256, 512), range(512, 600)]
+    assert [len(r) for r in cut(256, batch=256, chunks=3)] == [85, 85, 85], "a remainder is dropped"
+    assert cut(3, batch=256, chunks=4) == [], "too few images for one in each chunk"
+
+
+def test_a_step_is_a_function_of_its_address() -> None:
+    sample = data.load("sample", "train")
+    method = methods.make("smoothmix", sigma=0.5, copies=4)
+    one, two = (Epoch(sample, method, seed=3, number=2, batch=256) for _ in range(2))
+    direct, after_others = one[5], [two[i] for i in range(6)][5]
+    assert direct.x.shape == (64, 1, 28, 28)
+    assert direct.noise.shape == (4, 64, 1, 28, 28)
+    for a, b in zip(vars(direct).values(), vars(after_others).values(), strict=True):
+        assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+    position = 5 * 64 + 10
+    expected = 0.5 * gaussian(3, Domain.TRAINING, 2, position, 1, (4, 1, 28, 28))[0]
+    np.testing.assert_array_equal(direct.noise[:, 10].numpy(), expected.astype(np.float32))
+    assert float(direct.mix.min()) >= 0
+    assert float(direct.mix.max()) <= 0.5
+    assert direct.y[10] == sample.labels[one.order[position]]
+    other = Epoch(sample, method, seed=3, number=3, batch=256)[5]
+    assert not torch.equal(direct.noise, other.noise)
+    assert sorted(one.order) == list(range(4000)), "every image once"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_steps_come_in_order_from_threads_and_processes(workers: int) -> None:
+    epoch = Epoch(data.load("sample", "train"), methods.make("gaussian", sigma=0.5), 0, 0, 1000)
+    steps = list(prepared(epoch, first=1, workers=workers))
+    assert len(steps) == 3
+    assert all(torch.equal(step.x, epoch[i].x) for i, step in enumerate(steps, start=1))
+
+
+@pytest.mark.parametrize("method", sorted(methods.METHODS))
+def test_a_stopped_run_ends_with_the_same_weights(tiny: RunConfig, tmp_path: Path, method: str) -> None:
+    fast = {"smoothadv": {"steps": 2}, "macer": {"copies": 4}, "smoothmix": {"steps": 2, "copies": 2}}
+    config = replace(tiny, method={"name": method, "sigma": 0.5, **fast.get(method, {})})
+    whole = train(config, tmp_path / "whole")
+    for epoch, step in ((0, 1), (1, 2), (2, 3)):
+        with pytest.raises(Stop):
+            train(config, tmp_path / "parts", checkpoint_minutes=1e-9, listeners=stop_at(epoch, step))
+    assert train(config, tmp_path / "parts") == whole
+    for a, b in zip(metrics_of(tmp_path / "whole"), metrics_of(tmp_path / "parts"), strict=True):
+        assert (a["epoch"], a["loss"], a["parts"], a["accuracy"]) == (b["epoch"], b["loss"], b["parts"], b["accuracy"])
+
+
+def test_a_run_killed_for_real_ends_with_the_same_weights(tiny: RunConfig, tmp_path: Path) -> None:
+    config = replace(tiny, recipe=replace(tiny.recipe, epochs=30))
+    whole = train(config, tmp_path / "whole")
+    config.save(tmp_path / "config.toml")
+    argv = command("train", "--config", tmp_path / "config.toml", "--out", tmp_path / "killed")
+    argv = [*argv, "--checkpoint-minutes", "0.0001"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # sums round differently on more threads than the tests have
+    for lines in (2, 11):
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        metrics, deadline = tmp_path / "killed" / "metrics.jsonl", time.monotonic() + 60
+        while time.monotonic() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < lines):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    state = load_state(RunFolder(tmp_path / "killed").state)
+    assert 0 < state.epoch < 30, "it was really interrupted"
+    assert train(config, tmp_path / "killed") == whole
+    assert len(metrics.read_text().splitlines()) == 30
+    assert not (tmp_path / "killed" / "train.lock").exists()
+
+
+def test_seeds_decide_the_run(tiny: RunConfig, tmp_path: Path) -> None:
+    same, again = (train(tiny, tmp_path / name) for name in ("a", "b"))
+    other = train(replace(tiny, recipe=replace(tiny.recipe, seed=1)), tmp_path / "c")
+    assert same == again != other
+
+
+def test_training_leaves_the_global_random_numbers_alone(tiny: RunConfig, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    train(tiny, tmp_path / "run")
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_it_learns_and_says_so(tmp_path: Path) -> None:
+    recipe = replace(QUICK.recipe, epochs=2, learning_rate=0.05)
+    train(replace(QUICK, recipe=recipe, method={"name": "gaussian", "sigma": 0.25}), tmp_path)
+    metrics = metrics_of(tmp_path)
+    assert [m["epoch"] for m in metrics] == [1, 2]
+    assert metrics[1]["accuracy"] > 0.6
+    assert metrics[1]["loss"] < metrics[0]["loss"]
+    assert metrics[0]["learning_rate"] == 0.05
+    assert metrics[0]["images_per_second"] > 0
+
+
+def test_bf16_trains_with_full_precision_weights(tiny: RunConfig, tmp_path: Path) -> None:
+    half = train(replace(tiny, recipe=replace(tiny.recipe, precision="bf16")), tmp_path / "half")
+    assert half != train(tiny, tmp_path / "full")
+    assert all(value.dtype == torch.float32 for value in load_run(tmp_path / "half")[1].parameters())
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(tiny: RunConfig, tmp_path: Path) -> None:
+    # Finite for a few steps, then the weights explode.
+    config = replace(tiny, recipe=replace(tiny.recipe, learning_rate=1e4, epochs=50))
+    with pytest.raises(SmoothmixError, match=r"not finite in epoch \d+, step \d+ \(loss (nan|inf)"):
+        train(config, tmp_path / "run", checkpoint_minutes=1e-9)
+    folder = RunFolder(tmp_path / "run")
+    assert all(bool(torch.isfinite(value).all()) for value in load_state(folder.state).model.values())
+    assert not folder.weights.exists()
+
+
+def test_a_folder_of_another_run_is_refused_with_what_differs(tiny: RunConfig, tmp_path: Path) -> None:
+    train(tiny, tmp_path / "run")
+    other = replace(tiny, recipe=replace(tiny.recipe, learning_rate=0.5))
+    with pytest.raises(UsageError, match=r"learning_rate is 0.01 there and 0.5 here"):
+        train(other, tmp_path / "run")
+    with pytest.raises(UsageError, match=r"method name is gaussian there and smoothmix here"):
+        train(replace(tiny, method={"name": "smoothmix", "sigma": 0.5}), tmp_path / "run")
+
+
+def test_a_broken_checkpoint_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(tiny, tmp_path / "run", checkpoint_minutes=1e-9, listeners=stop_at(0, 3))
+    state = RunFolder(tmp_path / "run").state
+    whole = state.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"", b"nonsense"):
+        state.write_bytes(broken)
+        with pytest.raises(CheckpointError, match=r"state.pt: cannot be read as a checkpoint"):
+            train(tiny, tmp_path / "run")
+
+
+def test_an_unfinished_run_says_what_to_do(tiny: RunConfig, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        train(tiny, tmp_path / "run", checkpoint_minutes=1e-9, listeners=stop_at(0, 3))
+    with pytest.raises(UsageError, match="training has not ended; run the same `smoothmix train` command again"):
+        load_run(tmp_path / "run")
+    with pytest.raises(UsageError, match="is no run folder"):
+        load_run(tmp_path)
+
+
+def test_noisy_accuracy_is_that_of_a_slow_loop(tiny: RunConfig, tmp_path: Path) -> None:
+    train(tiny, tmp_path / "run")
+    model, dataset = load_run(tmp_path / "run")[1], data.load(tiny.data, "test")
+    right = 0
+    model.eval()
+    for i in range(len(dataset)):
+        noise = torch.from_numpy(gaussian(0, Domain.EVALUATION, 0, i, 1, dataset.shape))
+        right += int(model(dataset.images([i]) + 0.5 * noise).argmax() == dataset.labels[i])
+    assert noisy_accuracy(model, dataset, sigma=0.5, seed=0) == pytest.approx(right / len(dataset), abs=0.01)
+
+
+def test_the_command_trains_resumes_and_says_when_it_is_done(smoothmix: Run, tiny: RunConfig, tmp_path: Path) -> None:
+    tiny.save(tmp_path / "c.toml")
+    first = smoothmix("train", "--config", "c.toml", "--out", "run", "--epochs", 1)
+    assert first.code == 0, first.err
+    assert "epoch 1 of 1" in first.err
+    again = smoothmix("train", "--config", "c.toml", "--out", "run", "--epochs", 1)
+    assert "is trained already" in again.err
+    assert RunConfig.load(tmp_path / "run" / "config.toml").recipe.epochs == 1
