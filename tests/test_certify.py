@@ -7,8 +7,9 @@ import torch
 from scipy.stats import norm
 
 import smoothmix as sm
-from conftest import Linear, small_convnet
 from smoothmix.errors import UsageError
+
+from conftest import Linear, small_convnet
 
 IMAGES = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(2))
 

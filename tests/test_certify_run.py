@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Run, command
 from smoothmix import certificates
 from smoothmix.config import Certification
 from smoothmix.errors import UsageError
 from smoothmix.locks import exclusive
+
+from conftest import Run, command
 
 SETTINGS = ("--n0", 20, "--n", 2000, "--skip", 50, "--seed", 3)
 IMAGES = 20

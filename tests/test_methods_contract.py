@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 import smoothmix.methods
-from method_cases import CASES, PROBLEMS, Problem, build
 from smoothmix import methods
 from smoothmix.errors import UsageError
 from smoothmix.methods import METHODS, SmoothMix, make
+
+from method_cases import CASES, PROBLEMS, Problem, build
 
 TRAINING_FORWARDS = {
     "gaussian": 1,

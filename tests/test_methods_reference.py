@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 
+from smoothmix.methods import FIDELITIES, METHODS
+
 from method_cases import CASES, PROBLEMS, Problem, build, settings_for_reference
 from reference_losses import LOSSES
-from smoothmix.methods import FIDELITIES, METHODS
 
 
 def compare(case, fidelity, problem, *, epoch=3, tolerance=1e-5):

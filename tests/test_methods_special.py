@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from method_cases import CASES, PROBLEMS, Problem, build
 from smoothmix.methods import Consistency, Gaussian, Macer, SmoothAdv, SmoothMix, Stability
+
+from method_cases import CASES, PROBLEMS, Problem, build
 
 PLAIN = Problem()
 

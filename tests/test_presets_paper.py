@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import paper_tables as paper
-from paper_settings import CIFAR_LOOP, IMAGENET_LOOP, MACER_LOOP, METHODS, MNIST_LOOP
 from smoothmix import presets
 from smoothmix.presets import Published
+
+import paper_tables as paper
+from paper_settings import CIFAR_LOOP, IMAGENET_LOOP, MACER_LOOP, METHODS, MNIST_LOOP
 
 ALL = presets.names()
 TABLES = {

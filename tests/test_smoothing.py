@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import Linear, small_convnet
 from smoothmix import randomness
 from smoothmix.config import Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_logits
+
+from conftest import Linear, small_convnet
 
 IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))
 

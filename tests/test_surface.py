@@ -9,11 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import docstring_parser
 import pytest
 
 import smoothmix
-from conftest import ROOT, Run
+from smoothmix import __version__
 from smoothmix.cli import app
+
+from conftest import ROOT, Run
 
 TORCHLESS = ("config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks")
 

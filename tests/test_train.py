@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import Run, command
 from smoothmix import data, methods, presets
 from smoothmix.checkpoint import load_state
 from smoothmix.config import RunConfig
@@ -24,6 +23,8 @@ from smoothmix.runs import RunFolder, load_run
 from smoothmix.steps import Epoch, cut, prepared
 from smoothmix.train import Listeners, noisy_accuracy, training
 from smoothmix.weights import state_hash
+
+from conftest import Run, command
 
 QUICK = presets.get("quick/gaussian").config
 

@@ -36,7 +36,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def channels_last(model: nn.Module) -> Iterator[None]:
-    """The network's convolutions with channels last, in which processors run them twice as fast; put back afterwards."""
+    """The network's convolutions with channels last, which processors run twice as fast; put back afterwards."""
     kept = [(weight, weight.data) for weight in model.parameters() if weight.dim() == 4]
     try:
         for weight, values in kept:
@@ -135,8 +135,12 @@ class Sampler:
         noisy.mul_(self.sigma).add_(image)
         if noisy.dim() == 4:
             noisy = noisy.contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode(), self._autocast():
-            logits = self.model(noisy.to(self.device))
+        try:
+            with torch.inference_mode(), self._autocast():
+                logits = self.model(noisy.to(self.device))
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise SmoothmixError(f"the network fails on {count} images of shape {list(shape)}: {reason}") from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
 

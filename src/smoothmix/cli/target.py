@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix.config import require_sigma
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def _from_folder(run: Path) -> Target:
 def _from_function(spec: str, weights: Path | None) -> Target:
     from smoothmix.weights import load_function, load_weights
 
-    network = load_function(spec)()
+    try:
+        network = load_function(spec)()
+    except TypeError as error:
+        raise UsageError(f"{spec} cannot be called without arguments ({error})") from error
     if weights is not None:
         load_weights(network, weights)
     return Target(network, spec)
@@ -63,6 +67,7 @@ def choose_sigma(target: Target, sigma: float | None) -> float:
         if target.sigma is None:
             raise UsageError("--sigma is needed: a network of your own does not say what noise it was trained with")
         return target.sigma
+    require_sigma(sigma)
     if target.sigma is not None and sigma != target.sigma:
         warnings.warn(
             f"sigma {sigma:g} is not the {target.sigma:g} that the network was trained with: "
@@ -78,9 +83,10 @@ def choose_data(target: Target, name: str | None, split: str, data_dir: Path | N
 
     if name is None and target.data is None:
         raise UsageError("--data is needed: a network of your own does not say what it is for")
-    if name is not None and target.data is not None and name != target.data:
-        warnings.warn(f"the network was trained on {target.data}, not on {name}", stacklevel=2)
-    return data.load(name or target.data or "", split, data_dir=data_dir)
+    dataset = data.load(name or target.data or "", split, data_dir=data_dir)
+    if target.data is not None and dataset.name != target.data:
+        warnings.warn(f"the network was trained on {target.data}, not on {dataset.name}", stacklevel=2)
+    return dataset
 
 
 def choose_device(name: str) -> torch.device:
