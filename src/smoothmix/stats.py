@@ -25,7 +25,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Flo
     """One-sided Clopper-Pearson bound: exceeds the true probability with chance at most alpha.
 
     >>> round(float(lower_bound(990, 1000, alpha=0.001)), 6)
-    0.976849
+    0.976036
     """
     require_alpha(alpha)
     k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
