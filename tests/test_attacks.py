@@ -16,6 +16,7 @@ from smoothmix.attacks import (
     unit_l2,
     unit_l2_or_random,
 )
+from smoothmix.smoothing import noisy_forward
 
 DOUBLE = torch.float64
 
@@ -148,7 +149,7 @@ def test_one_copy_without_floor_is_cross_entropy():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     x, noise, y = torch.rand(4, 1, 2, 3), torch.randn(1, 4, 1, 2, 3), torch.tensor([0, 1, 2, 1])
-    gradient, smoothed = smoothed_gradient(model, x, y, noise)
+    gradient, smoothed = smoothed_gradient(model, noisy_forward(model, noise), x, y)
     x = x.requires_grad_()
     logits = model(x + noise[0])
     (expected,) = torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), [x])
@@ -162,7 +163,7 @@ def test_gradient_is_that_of_the_averaged_probability():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
     x, noise, y = torch.rand(2, 1, 2, 2, dtype=DOUBLE), torch.randn(3, 2, 1, 2, 2, dtype=DOUBLE), torch.tensor([2, 0])
-    gradient, _ = smoothed_gradient(model, x, y, noise)
+    gradient, _ = smoothed_gradient(model, noisy_forward(model, noise), x, y)
 
     def objective(x):
         probs = model((x + noise).flatten(0, 1)).softmax(-1).view(3, 2, 3).mean(0)

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from smoothmix import randomness
+from smoothmix import models, randomness
 from smoothmix.config import Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_logits
+from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_forward, noisy_logits
 
 from conftest import Linear, small_convnet
 
@@ -188,3 +188,20 @@ def test_noisy_logits_are_those_of_each_copy() -> None:
     logits = noisy_logits(model, x, noise)
     for copy in range(4):
         torch.testing.assert_close(logits[copy], model(x + noise[copy]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "size"), [("lenet", 28), ("cifar_resnet20", 32), ("resnet50", 64)])
+def test_a_network_of_ours_sees_the_noise_once_and_gives_the_same_logits_and_gradient(name: str, size: int) -> None:
+    torch.manual_seed(0)
+    model = models.build(name).double().eval()
+    x = torch.rand(2, models.NETWORKS[name].channels, size, size, dtype=torch.float64, requires_grad=True)
+    noise = 0.5 * torch.randn(3, *x.shape, dtype=torch.float64)
+    quick, plain = noisy_forward(model, noise)(x), noisy_logits(model, x, noise)
+    torch.testing.assert_close(quick, plain, rtol=1e-9, atol=1e-9)
+    gradients = [torch.autograd.grad(logits.log_softmax(-1)[..., 1].sum(), x)[0] for logits in (quick, plain)]
+    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
+
+
+def test_any_other_network_takes_the_plain_way() -> None:
+    model, noise = small_convnet().eval(), torch.randn(2, *IMAGES.shape)
+    torch.testing.assert_close(noisy_forward(model, noise)(IMAGES), noisy_logits(model, IMAGES, noise))

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from smoothmix.smoothing import eval_mode, noisy_logits
+from smoothmix.smoothing import eval_mode, noisy_forward
 
 FLOOR = 1e-20
 """A smoothed probability below this is not pushed further down by attacks that take a floor."""
@@ -58,16 +58,17 @@ def ball(centre: Tensor, radius: float) -> Constraint:
 
 
 def smoothed_gradient(
-    model: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, floor: float = 0.0
+    model: nn.Module, forward: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, *, floor: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Gradient of the attack's objective at x, and the smoothed prediction there as log-probabilities.
 
     The objective is the sum over images of -log max(mean_i softmax F(x + noise_i)_y, floor): J of eq. (adv_step),
-    eq. (smoothadv_train_approx). With one copy and no floor it is the cross-entropy.
+    eq. (smoothadv_train_approx). With one copy and no floor it is the cross-entropy. `forward` is the model's
+    `noisy_forward`.
     """
     with eval_mode(model), torch.enable_grad():
         x = x.detach().requires_grad_()
-        copies = noisy_logits(model, x, noise).log_softmax(-1)
+        copies = forward(x).log_softmax(-1)
         smoothed = copies.logsumexp(0) - math.log(len(copies))
         true_class = smoothed.gather(-1, y[:, None])
         objective = -true_class.clamp_min(math.log(floor) if floor > 0 else -math.inf).sum()
@@ -94,8 +95,9 @@ def l2_ascent(
     """
     point = x.detach()
     yield point
+    forward = noisy_forward(model, noise)
     for _ in range(steps):
-        gradient, _ = smoothed_gradient(model, point, y, noise, floor=floor)
+        gradient, _ = smoothed_gradient(model, forward, point, y, floor=floor)
         point = point + step_size * direction(gradient)
         for constrain in constraints:
             point = constrain(point)
@@ -127,11 +129,12 @@ def ddn(
         return clamp_pixels(rounded) if clamp else rounded
 
     x = x.detach()
+    forward = noisy_forward(model, noise)
     point = best = x
     norm = torch.full_like(l2_norm(x), radius)
     best_norm = torch.full_like(norm, math.inf)
     for k in range(steps):
-        gradient, smoothed = smoothed_gradient(model, point, y, noise)
+        gradient, smoothed = smoothed_gradient(model, forward, point, y)
         fooled = (smoothed.argmax(-1) != y).view_as(norm)
         offset = point - x
         length = l2_norm(offset)

@@ -62,6 +62,23 @@ class Network(nn.Module):
         logits: Tensor = self.body(self.normalise(images))
         return logits
 
+    def front(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], nn.Module] | None:
+        """The affine map that the network begins with, its linear part, and the rest: normalise and a convolution."""
+        body = self.body
+        if not (isinstance(body, nn.Sequential) and isinstance(body[0], nn.Conv2d)):
+            return None
+        first = body[0]
+
+        def affine(images: Tensor) -> Tensor:
+            mapped: Tensor = first(self.normalise(images))
+            return mapped
+
+        def linear(noise: Tensor) -> Tensor:
+            scaled = noise / self.normalise.std if isinstance(self.normalise, Normalise) else noise
+            return nn.functional.conv2d(scaled, first.weight, None, first.stride, first.padding)
+
+        return affine, linear, body[1:]
+
 
 @final
 class MaxPool(nn.Module):
