@@ -20,8 +20,9 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, SmoothmixError, UsageError
 from smoothmix.randomness import Domain, gaussian
 from smoothmix.runs import RunFolder, load_run
+from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Epoch, cut, prepared
-from smoothmix.train import Listeners, noisy_accuracy, training
+from smoothmix.train import Listeners, training
 from smoothmix.weights import state_hash
 
 from conftest import Run, command

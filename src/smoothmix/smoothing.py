@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from smoothmix.config import Precision, require, require_precision, require_seed
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.models import Network
 from smoothmix.randomness import Domain
+
+if TYPE_CHECKING:
+    from smoothmix.data import Dataset
 
 
 @contextmanager
@@ -175,6 +178,27 @@ class Sampler:
             )
         if not torch.isfinite(logits).all():
             raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")
+
+
+EVALUATED_IMAGES = 10_000
+EVALUATION_BATCH = 500
+
+
+def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: int) -> float:
+    """Share of images, each with one noise, that the network classifies right; of very many, an even selection."""
+    device = device_of(model)
+    chosen = np.arange(0, len(dataset), -(-len(dataset) // EVALUATED_IMAGES))
+    right = 0
+    with eval_mode(model), torch.inference_mode():
+        for first in range(0, len(chosen), EVALUATION_BATCH):
+            indices = chosen[first : first + EVALUATION_BATCH]
+            noise = torch.from_numpy(
+                randomness.gaussian(seed, Domain.EVALUATION, 0, first, len(indices), dataset.shape)
+            )
+            x = noise.mul_(sigma).add_(dataset.images(indices))
+            logits: Tensor = model(x.to(device, memory_format=torch.channels_last))
+            right += int((logits.argmax(1).cpu().numpy() == dataset.labels[indices]).sum())
+    return right / len(chosen)
 
 
 def check_images(images: Tensor, *, any_range: bool = False) -> None:

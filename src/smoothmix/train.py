@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD
 
 from smoothmix import data, methods
@@ -25,9 +24,8 @@ from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.files import atomic_write
 from smoothmix.locks import exclusive
 from smoothmix.methods import Loss, Method
-from smoothmix.randomness import Domain, gaussian
 from smoothmix.runs import RunFolder, build_network
-from smoothmix.smoothing import eval_mode
+from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Epoch, Step, prepared
 from smoothmix.weights import save_weights
 
@@ -120,13 +118,15 @@ class Trainer:
         self.state.optimiser = self.optimiser.state_dict()
         save_state(self.folder.state, self.state)
 
-    def run(self) -> None:
-        """Train to the last epoch and leave the weights in the folder."""
+    def run(self) -> EpochMetrics | None:
+        """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
+        metrics = None
         while self.state.epoch < self.config.recipe.epochs:
-            self._epoch()
+            metrics = self._epoch()
         save_weights(self.model, self.folder.weights)
+        return metrics
 
-    def _epoch(self) -> None:
+    def _epoch(self) -> EpochMetrics:
         number, recipe = self.state.epoch, self.config.recipe
         for group in self.optimiser.param_groups:
             group["lr"] = recipe.rate(number)
@@ -147,6 +147,7 @@ class Trainer:
         _append_line(self.folder.metrics, asdict(metrics))
         self.save()
         self.listeners.on_epoch(metrics)
+        return metrics
 
     def _step(self, step: Step, epoch: int) -> float:
         torch.manual_seed(step.seed)
@@ -199,25 +200,6 @@ class Trainer:
 
 def _values(loss: Loss) -> dict[str, float]:
     return {"loss": loss.total.item(), **{name: float(part) for name, part in loss.parts.items()}}
-
-
-EVALUATED_IMAGES = 10_000
-EVALUATION_BATCH = 500
-
-
-def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: int) -> float:
-    """Share of images, each with one noise, that the network classifies right; of very many, an even selection."""
-    device = next(model.parameters()).device
-    chosen = np.arange(0, len(dataset), -(-len(dataset) // EVALUATED_IMAGES))
-    right = 0
-    with eval_mode(model), torch.inference_mode():
-        for first in range(0, len(chosen), EVALUATION_BATCH):
-            indices = chosen[first : first + EVALUATION_BATCH]
-            noise = torch.from_numpy(gaussian(seed, Domain.EVALUATION, 0, first, len(indices), dataset.shape))
-            x = noise.mul_(sigma).add_(dataset.images(indices))
-            logits: Tensor = model(x.to(device, memory_format=torch.channels_last))
-            right += int((logits.argmax(1).cpu().numpy() == dataset.labels[indices]).sum())
-    return right / len(chosen)
 
 
 @contextmanager

@@ -161,8 +161,9 @@ def train_with_progress(
         if trainer.finished:
             say(f"{path}: is trained already")
             return
-        trainer.run()
-    say(f"trained {path}: {trainer.method}")
+        metrics = trainer.run()
+    right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""
+    say(f"trained {path}: {trainer.method}, {trainer.state.epoch} epochs{right}")
 
 
 @contextmanager
