@@ -43,8 +43,10 @@ ROWS = tuple(
 FIELD_LOG = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t7\t7\t1.52\t1\t0:00:03.5\n20\t9\t-1\t0.0\t0\t0:00:03.1\n"
 
 
-def whole_file(folder: Path, rows: tuple[certificates.Certificate, ...] = ROWS, name: str = "c.tsv") -> Path:
-    certificates.save(Certificates(folder / name, rows, SETTINGS), folder / name)
+def whole_file(
+    folder: Path, rows: tuple[certificates.Certificate, ...] = ROWS, name: str = "c.tsv", shard: str = ""
+) -> Path:
+    certificates.save(Certificates(folder / name, rows, replace(SETTINGS, shard=shard)), folder / name)
     return folder / name
 
 
@@ -121,8 +123,10 @@ def test_an_unfinished_file_is_right_but_says_what_is_missing(tmp_path: Path) ->
 
 def test_shards_merge_to_the_whole_and_gaps_and_doubles_are_found(tmp_path: Path) -> None:
     whole = whole_file(tmp_path)
-    odd = certificates.read(whole_file(tmp_path, ROWS[1::2], "odd.tsv"))
-    even = certificates.read(whole_file(tmp_path, ROWS[0::2], "even.tsv"))
+    odd = certificates.read(whole_file(tmp_path, ROWS[1::2], "odd.tsv", shard="2/2"))
+    even = certificates.read(whole_file(tmp_path, ROWS[0::2], "even.tsv", shard="1/2"))
+    assert certificates.verify(odd).ok
+    assert not odd.missing
     merged = certificates.merge([odd, even])
     certificates.save(merged, tmp_path / "merged.tsv")
     assert (tmp_path / "merged.tsv").read_bytes() == whole.read_bytes()
@@ -249,7 +253,33 @@ def test_settings_that_make_no_sense_are_refused_by_file_and_key(tmp_path: Path)
 
 def test_small_things() -> None:
     assert math.isnan(seconds_from("soon"))
-    assert seconds_from("1 day, 0:00:01") == 1.0
+    assert seconds_from("1 day, 0:00:01") == 86401
+    assert seconds_from("2 days, 1:00:00") == 49 * 3600
     for text in ("3:1,3:2", "3", ":", "a:1", "1:-1", "1:1,"):
         with pytest.raises(ValueError, match="votes"):
             votes_from(text)
+
+
+def test_our_file_without_its_settings_is_not_called_right(tmp_path: Path) -> None:
+    path = whole_file(tmp_path)
+    certificates.settings_path(path).unlink()
+    assert "has no c.toml beside it" in certificates.verify(certificates.read(path)).problems[0]
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "1", "1/0", "-1/2", "/"])
+def test_shards_that_cannot_be_are_refused(shard: str) -> None:
+    with pytest.raises(UsageError, match="a shard is written part/parts"):
+        replace(SETTINGS, shard=shard)
+
+
+@pytest.mark.parametrize("name", ["c.toml", "c.tsv.gz", "c", "c.lock"])
+def test_our_files_are_named_tsv(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="must be named something.tsv"):
+        whole_file(tmp_path, name=name)
+
+
+def test_names_with_dots_have_settings_of_their_own(tmp_path: Path) -> None:
+    paths = [
+        certificates.settings_path(tmp_path / name).name for name in ("m-0.25.tsv", "m-0.50.tsv.gz", "noise_0.5_1")
+    ]
+    assert paths == ["m-0.25.toml", "m-0.50.toml", "noise_0.5_1.toml"]

@@ -114,4 +114,4 @@ def test_images_outside_the_range_are_refused_unless_asked_for() -> None:
 
 def test_a_very_large_sigma_is_doubted() -> None:
     with pytest.warns(UserWarning, match="0 to 255"):
-        smoothed(sigma=64.0).predict(IMAGES, n=10)
+        smoothed(sigma=64.0).predict(IMAGES, n=20)

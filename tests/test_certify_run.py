@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from smoothmix import certificates
@@ -193,7 +195,7 @@ def test_a_lock_dies_with_its_owner_and_is_not_in_the_way(tmp_path: Path) -> Non
 
 def test_a_file_without_its_settings_is_not_continued(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
     path = tmp_path / "c.tsv"
-    path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n")
+    path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t1.0\n")
     result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
     assert result.code == 2
     assert "has no c.toml beside it" in result.err
@@ -226,3 +228,31 @@ def test_settings_of_a_certification_say_what_is_wrong() -> None:
     for wrong in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"block": 0}, {"seed": -1}, {"sigma": -1.0}):
         with pytest.raises(UsageError):
             Certification(**{"sigma": 0.5, **wrong})
+
+
+def test_shards_of_a_run_merge_to_the_whole(
+    run_folder: Path, undisturbed: Path, tmp_path: Path, smoothmix: Run
+) -> None:
+    names = [f"{part}.tsv" for part in (1, 2, 3)]
+    for part, name in enumerate(names, start=1):
+        assert smoothmix("certify", run_folder, *SETTINGS, "--shard", f"{part}/3", "--out", name).code == 0
+    assert smoothmix("certificates", "merge", *names, "--out", "all.tsv").code == 0
+    assert without_time(tmp_path / "all.tsv") == without_time(undisturbed)
+    lacking = smoothmix("certificates", "merge", *names[:2], "--out", "some.tsv")
+    assert (lacking.code, "lack 6 images" in lacking.err) == (1, True)
+
+
+def test_a_first_try_that_fails_is_not_in_the_way(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+    np.savez(tmp_path / "wrong.npz", x=np.full((3, 8, 8), 99, dtype=np.uint8), y=[0, 1, 2])
+    assert smoothmix("certify", run_folder, "--data", "npz:wrong.npz", "--out", "c.tsv").code == 1
+    assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
+
+
+def test_other_versions_are_said_and_recorded(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+    assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
+    text = (tmp_path / "c.toml").read_text()
+    (tmp_path / "c.toml").write_text(re.sub('numpy = ".*"', 'numpy = "1.0"', text))
+    done = smoothmix("certify", run_folder, *SETTINGS, "--max", 2, "--out", "c.tsv")
+    assert done.code == 0
+    assert "was begun with numpy 1.0 and goes on with" in done.err
+    assert f'numpy = "1.0, {np.__version__}"' in (tmp_path / "c.toml").read_text()

@@ -68,12 +68,18 @@ def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
     assert certificates.verify(certificates.read(mine / "certificates-alpha0.01.tsv")).ok
     log = smoothmix("certificates", "export", "certificates.tsv", "--format", "cohen").out
     assert log.startswith("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t0\t")
+    for again in (
+        ("certificates", "merge", "certificates-alpha0.01.tsv", "--out", "certificates-alpha0.01.tsv"),
+        ("certificates", "recompute", "certificates.tsv", "--alpha", 0.01),
+        ("certificates", "export", "certificates.tsv", "--out", "certificates.toml"),
+        ("predict", *OWN, "--out", "certificates.tsv"),
+    ):
+        refused = smoothmix(*again)
+        assert (refused.code, "is there already; choose another --out" in refused.err) == (2, True)
     text = (mine / "certificates.tsv").read_text()
     (mine / "certificates.tsv").write_text(text.replace("\n3\t0\t", "\n3\t1\t"))
     bad = smoothmix("certificates", "verify", "certificates.tsv")
     assert bad.code == 1
-    same = smoothmix("certificates", "merge", "certificates-alpha0.01.tsv", "--out", "certificates-alpha0.01.tsv")
-    assert "is a file that is read" in same.err
 
 
 @pytest.mark.parametrize("layout", ["1.", "1.module.", "module."])
@@ -129,6 +135,7 @@ def test_another_sigma_and_another_data_set_are_warned_of(smoothmix: Run, run: s
     assert "warning: sigma 0.25 is not the 0.5 that the network was trained with" in done.err
     done = smoothmix("certify", run, "--sigma", 3, *QUICK, "--out", "large.tsv")
     assert "warning: sigma 3 is very large" in done.err
+    assert "warning: sigma 3 is very large" in smoothmix("predict", run, "--sigma", 3, "--max", 1).err
     x = np.zeros((3, 28, 28), dtype=np.uint8)
     x[:, 5:9, 5:9] = 255
     np.savez(tmp_path / "other.npz", x=x, y=[0, 1, 9])
@@ -157,10 +164,16 @@ def test_another_sigma_and_another_data_set_are_warned_of(smoothmix: Run, run: s
         (["certify", "run", "--precision", "fp16"], 2, 'Choose from: "fp32", "bf16"'),
         (["certify", "run", "--sgima", "1"], 2, "Did you mean --sigma?"),
         (["certify", "--model", "nowhere:f", "--data", "sample", "--sigma", "1"], 2, "cannot import 'nowhere'"),
-        (["certify", "--model", "json:dumps", "--data", "sample"], 2, "json:dumps cannot be called without arguments"),
+        (["certify", "--model", "json:dumps", "--data", "sample"], 2, "json:dumps raised TypeError"),
         (["certify", "--model", "torch.nn:Identity", "--data", "sample"], 2, "--sigma is needed"),
         (["certify", "--model", "torch.nn:Identity", "--sigma", "1"], 2, "--data is needed"),
         (["certify", "--model", "torch.nn:Flatten", "--data", "sample", "--sigma", "1"], 2, "10 classes need"),
+        (["certify", "run", "--out", "c.toml"], 2, "must be named something.tsv"),
+        (["certify", "run", "--shard", "3/2"], 2, "a shard is written part/parts"),
+        (["predict", "run", "--n", "5"], 2, "n=5 draws at alpha=0.001 can never tell two classes apart: it takes n=11"),
+        (["predict", "run", "--alpha", "2"], 2, "alpha must lie strictly between 0 and 1"),
+        (["train", "quick/gaussian", "--workers", "-4"], 2, "workers must be zero or more"),
+        (["import", "x.pt", "--network", "lenet", "--sigma", "1", "--data", "smple", "--out", "o"], 2, "'sample'"),
         (["crtify"], 2, 'Did you mean "certify"?'),
         (["train"], 2, "give a preset"),
         (["train", "mnist/0.50/smoothmx"], 2, "unknown preset 'mnist/0.50/smoothmx'"),
@@ -205,8 +218,10 @@ def test_labels_out_of_range_and_other_shapes_are_refused(smoothmix: Run, run: s
     x = np.full((3, 28, 28), 99, dtype=np.uint8)
     np.savez(tmp_path / "labels.npz", x=x, y=[0, 1, 99])
     done = smoothmix("certify", run, "--data", "npz:labels.npz", *QUICK, "--out", "l.tsv")
-    assert done.code == 2
-    assert "100 classes need" in done.err
+    assert done.code == 1
+    assert "labels run from 0 to 99, where the network tells 10 apart" in done.err
+    np.savez(tmp_path / "few.npz", x=x, y=[0, 1, 2])
+    assert smoothmix("certify", run, "--data", "npz:few.npz", *QUICK, "--out", "f.tsv").code == 0, "fewer labels do"
     np.savez(tmp_path / "shape.npz", x=x[:, :20], y=[0, 1, 9])
     done = smoothmix("certify", run, "--data", "npz:shape.npz", *QUICK, "--out", "s.tsv")
     assert done.code == 1
@@ -234,5 +249,7 @@ def test_real_mnist_is_fine(smoothmix: Run, shared_data: Path) -> None:
 
 def test_presets_are_listed_and_shown(smoothmix: Run) -> None:
     assert "mnist/0.50/smoothmix-eta5" in smoothmix("presets", "mnist/0.50/*").out
+    assert "mnist/0.50/smoothmix-eta5" in smoothmix("presets", "mnist/0.50").out
+    assert "unknown preset" in smoothmix("presets", "mnist/0.60").err
     shown = smoothmix("presets", "mnist/0.50/gaussian").out
     assert 'name = "gaussian"' in shown

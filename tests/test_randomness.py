@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
-from smoothmix.randomness import GRAIN, Domain, fresh_seed, gaussian, stream
+from smoothmix.randomness import GRAIN, SCHEME, Domain, fresh_seed, gaussian, stream
 
 SHAPE = (1, 3, 2)
 
@@ -36,7 +38,7 @@ def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
         {"seed": 2},
         {"domain": Domain.SELECTION},
         {"item": 1},
-        {"seed": 1 + 2**64},
+        {"seed": 1 + 2**63},
     ],
     ids=str,
 )
@@ -87,3 +89,18 @@ def test_seeds_that_cannot_be_are_refused() -> None:
         stream(-1, Domain.ORDER)
     assert 0 <= fresh_seed() < 2**63
     assert fresh_seed() != fresh_seed()
+
+
+@pytest.mark.parametrize(
+    ("address", "digest"),
+    [
+        ((0, Domain.ESTIMATION, 0, 0, 64, (1, 28, 28)), "34888c999e16fd56"),
+        ((123456789, Domain.SELECTION, 9999, 99_990, 20, (3, 32, 32)), "dac5f810d555467a"),
+        ((2**63 - 1, Domain.TRAINING, 89, 59_904, 96, (4, 1, 28, 28)), "99cb75eae152d18e"),
+    ],
+    ids=str,
+)
+def test_the_noise_is_what_its_name_has_always_meant(address: tuple[int, ...], digest: str) -> None:
+    """If these ever change, old files cannot be continued, and SCHEME needs a new name."""
+    noise = gaussian(*address)  # type: ignore[arg-type]
+    assert hashlib.sha256(noise.tobytes()).hexdigest()[:16] == digest, SCHEME

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -205,3 +208,95 @@ def test_a_network_of_ours_sees_the_noise_once_and_gives_the_same_logits_and_gra
 def test_any_other_network_takes_the_plain_way() -> None:
     model, noise = small_convnet().eval(), torch.randn(2, *IMAGES.shape)
     torch.testing.assert_close(noisy_forward(model, noise)(IMAGES), noisy_logits(model, IMAGES, noise))
+
+
+class CountsThreads(nn.Module):
+    """Notes how many OpenMP threads its forward may use. torch's own answer would set the number up first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, 10))
+        self.seen: set[int] = set()
+        library = next(Path(torch.__file__).parent.glob("lib/libgomp*"), None)
+        self.openmp = ctypes.CDLL(str(library) if library else "libgomp.so.1")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.add(self.openmp.omp_get_max_threads())
+        return x.flatten(1)[:, :1] * self.weight
+
+
+@pytest.mark.parametrize("block", [1, 20, 256])
+def test_every_forward_runs_on_one_thread_from_the_first_on(block: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = CountsThreads()
+        with sampler(model, block=block) as counting:
+            counting._channels_last = False  # the trial forward runs in the caller's thread, whose limit is set already
+            counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 60)
+    finally:
+        torch.set_num_threads(before)
+    assert model.seen == {1}
+
+
+class Views(nn.Module):
+    """Flattens by `view`, as much code does, which channels last forbids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.linear = nn.Conv2d(1, 4, 5), nn.Linear(4 * 24 * 24, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x)
+        return self.linear(x.view(x.size(0), -1))
+
+
+def test_a_network_that_flattens_by_view_is_run_with_channels_first() -> None:
+    model = Views()
+    with sampler(model) as counting:
+        votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 200)
+        assert counting._channels_last is False
+    assert np.abs(votes - slow_votes(model, IMAGES[0], 0, 200)).sum() <= 2
+
+
+def test_weights_are_channels_last_while_counting_and_as_before_afterwards() -> None:
+    model = small_convnet()
+    kept = model[0].weight.data_ptr()
+    with sampler(model) as counting:
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 10)
+        assert counting._channels_last
+        assert model[0].weight.stride()[1] == 1
+    assert model[0].weight.data_ptr() == kept
+
+
+def test_a_batchnorm_that_looks_at_its_batch_is_refused() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784, track_running_stats=False), nn.Linear(784, 10))
+    with pytest.raises(UsageError, match="the BatchNorm '1' keeps no running statistics"):
+        sampler(model)
+
+
+class Returns(nn.Module):
+    """Returns what it was given to return, or raises it."""
+
+    def __init__(self, what: object) -> None:
+        super().__init__()
+        self.what = what
+
+    def forward(self, x: torch.Tensor) -> object:
+        if isinstance(self.what, Exception):
+            raise self.what
+        return self.what
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ((torch.zeros(32, 10),), "must return a tensor of logits"),
+        (torch.zeros(32, 10, dtype=torch.bool), "must return a tensor of logits"),
+        (KeyError("a key"), r"the network fails on 32 images of shape \[1, 28, 28\] \(KeyError: 'a key'\)"),
+    ],
+)
+def test_a_network_that_returns_something_else_or_raises_is_named(what: object, sentence: str) -> None:
+    with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)

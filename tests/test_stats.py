@@ -14,6 +14,7 @@ from smoothmix.errors import UsageError
 from smoothmix.stats import (
     ABSTAIN,
     draws_for,
+    draws_to_predict,
     largest_radius,
     lower_bound,
     predicted,
@@ -125,15 +126,28 @@ def test_predictions_abstain_at_ties_and_answer_when_sure() -> None:
     assert predicted([[50, 50, 0], [0, 3, 997], [1, 1, 0]], alpha=0.001).tolist() == [ABSTAIN, 2, ABSTAIN]
 
 
-@given(st.floats(0, 3), ALPHAS, st.floats(0.1, 1.5))
+@given(st.floats(0, 12), ALPHAS, st.floats(0.1, 1.5))
 def test_draws_for_a_radius_is_the_smallest_number_that_can_certify_it(r: float, alpha: float, sigma: float) -> None:
-    r = min(r, 4 * sigma)
+    r = min(r, 9 * sigma)
     n = draws_for(r, alpha=alpha, sigma=sigma)
-    assert lower_bound(n, n, alpha=alpha) > 0.5
-    assert largest_radius(n, alpha=alpha, sigma=sigma) >= r
+    assert alpha ** (1 / n) > 0.5 - 1e-12
+    assert largest_radius(n, alpha=alpha, sigma=sigma) >= r * (1 - 1e-9)
     if n > 1:
-        fewer = lower_bound(n - 1, n - 1, alpha=alpha)
-        assert fewer <= 0.5 or largest_radius(n - 1, alpha=alpha, sigma=sigma) < r
+        assert alpha ** (1 / (n - 1)) <= 0.5 + 1e-12 or largest_radius(n - 1, alpha=alpha, sigma=sigma) < r * (1 + 1e-9)
+
+
+@given(st.integers(1, 10**6), ALPHAS, st.floats(0.1, 2.0))
+def test_the_largest_radius_is_that_of_all_votes(n: int, alpha: float, sigma: float) -> None:
+    expected = float(radius(lower_bound(n, n, alpha=alpha), sigma=sigma))
+    assert largest_radius(n, alpha=alpha, sigma=sigma) == pytest.approx(expected, abs=1e-7)
+
+
+@given(ALPHAS)
+def test_fewer_draws_than_these_can_never_predict(alpha: float) -> None:
+    n = draws_to_predict(alpha)
+    assert predicted([[n, 0]], alpha=alpha).tolist() == [0]
+    if n > 1:
+        assert predicted([[n - 1, 0]], alpha=alpha).tolist() == [ABSTAIN]
 
 
 def test_too_few_draws_are_refused_with_the_number_that_would_do() -> None:

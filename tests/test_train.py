@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_checkpoint(t
 def test_a_folder_of_another_run_is_refused_with_what_differs(tiny: RunConfig, tmp_path: Path) -> None:
     train(tiny, tmp_path / "run")
     other = replace(tiny, recipe=replace(tiny.recipe, learning_rate=0.5))
-    with pytest.raises(UsageError, match=r"learning_rate is 0.01 there and 0.5 here"):
+    with pytest.raises(UsageError, match=f"learning_rate is {tiny.recipe.learning_rate} there and 0.5 here"):
         train(other, tmp_path / "run")
     with pytest.raises(UsageError, match=r"method name is gaussian there and smoothmix here"):
         train(replace(tiny, method={"name": "smoothmix", "sigma": 0.5}), tmp_path / "run")
@@ -220,3 +220,28 @@ def test_the_command_trains_resumes_and_says_when_it_is_done(smoothmix: Run, tin
     again = smoothmix("train", "--config", "c.toml", "--out", "run", "--epochs", 1)
     assert "is trained already" in again.err
     assert RunConfig.load(tmp_path / "run" / "config.toml").recipe.epochs == 1
+
+
+def test_a_run_that_begins_anew_begins_its_metrics_anew(tiny: RunConfig, tmp_path: Path) -> None:
+    train(tiny, tmp_path / "run")
+    RunFolder(tmp_path / "run").state.unlink()
+    train(tiny, tmp_path / "run")
+    assert [line["epoch"] for line in metrics_of(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_what_a_network_was_trained_on_is_part_of_the_run(tiny: RunConfig, tmp_path: Path, smoothmix: Run) -> None:
+    train(replace(tiny, train_split="test"), tmp_path / "run")
+    with pytest.raises(UsageError, match="train_split is test there and train here"):
+        train(tiny, tmp_path / "run")
+    done = smoothmix("certify", "run", "--n0", 5, "--n", 20, "--max", 1)
+    assert "warning: the network was trained on these very images" in done.err
+    sample = data.load("sample", "test")
+    np.savez(tmp_path / "tiny.npz", x=(sample.images(range(50)).numpy() * 255).astype(np.uint8), y=sample.labels[:50])
+    with pytest.raises(UsageError, match="data_hash is"):
+        train(replace(tiny, train_split="test"), tmp_path / "run")
+
+
+def test_images_that_a_network_cannot_take_are_refused(tiny: RunConfig, tmp_path: Path) -> None:
+    np.savez(tmp_path / "rect.npz", x=np.zeros((20, 20, 28), dtype=np.uint8), y=np.arange(20) % 10)
+    with pytest.raises(UsageError, match="lenet takes square images, not 20x28"):
+        train(replace(tiny, data=f"npz:{tmp_path / 'rect.npz'}"), tmp_path / "run")

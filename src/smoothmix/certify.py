@@ -17,7 +17,7 @@ from smoothmix.certificates import Certificate, from_votes, sparse
 from smoothmix.config import Certification, Precision, require
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts
-from smoothmix.stats import predicted, require_enough_draws
+from smoothmix.stats import predicted, require_enough_draws, require_enough_to_predict
 
 
 @final
@@ -91,7 +91,8 @@ class Smoothed:
         """Class and certified L2 radius of each image of a batch; each is wrong with chance at most alpha.
 
         Noise comes from the operating system's entropy unless a seed is given. `index` numbers the images for the
-        noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number.
+        noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number. Give
+        each batch of a larger set numbers (or a seed) of its own, or their certificates err together.
         """
         how = Certification(sigma=self.sigma, n0=n0, n=n, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
         require_enough_draws(n, alpha=alpha, sigma=self.sigma)
@@ -102,9 +103,18 @@ class Smoothed:
                 rows.append(certify_image(sampler, image, number, label=0, how=how))
         return _batch(rows, self.num_classes, how.seed)
 
-    def predict(self, images: Tensor, *, n: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> Tensor:
+    def predict(
+        self,
+        images: Tensor,
+        *,
+        n: int = 1_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        index: Sequence[int] | None = None,
+    ) -> Tensor:
         """The smoothed classifier's class for each image, or -1 where n draws cannot tell the top two apart."""
-        return torch.from_numpy(predicted(self.votes(images, n=n, seed=seed), alpha=alpha))
+        require_enough_to_predict(n, alpha=alpha)
+        return torch.from_numpy(predicted(self.votes(images, n=n, seed=seed, index=index), alpha=alpha))
 
     def votes(self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None) -> Tensor:
         """Votes by class of n draws for each image of a batch."""

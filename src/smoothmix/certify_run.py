@@ -20,7 +20,7 @@ from smoothmix.data import Dataset
 from smoothmix.errors import DataError
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, device_of, doubts
-from smoothmix.stats import predicted, prediction_p_value, require_enough_draws
+from smoothmix.stats import predicted, prediction_p_value, require_enough_draws, require_enough_to_predict
 from smoothmix.weights import state_hash
 
 
@@ -43,45 +43,66 @@ def certify_dataset(
     *,
     path: Path,
     model_name: str,
+    num_classes: int | None = None,
     skip: int = 1,
     maximum: int | None = None,
+    shard: str = "",
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
-    """Certify every `skip`-th image of a data set into a file, from where an earlier run with it stopped."""
-    settings = file_settings(model, dataset, how, model_name=model_name, skip=skip, maximum=maximum)
+    """Certify every `skip`-th image of a data set into a file, from where an earlier run with it stopped.
+
+    The network tells `num_classes` apart, by default as many as the data set has. `shard` takes one part of the images,
+    such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together.
+    """
+    settings = file_settings(
+        model, dataset, how, model_name=model_name, num_classes=num_classes, skip=skip, maximum=maximum, shard=shard
+    )
     sampler = Sampler(
         model=model,
         sigma=how.sigma,
-        num_classes=dataset.num_classes,
+        num_classes=settings.num_classes,
         seed=how.seed,
         block=how.block,
         precision=how.precision,
     )
     with writing(path, settings) as writer, sampler:
-        on_progress(Progress(done=len(writer.done), total=settings.images))
-        for doubt in doubts(how.sigma, dataset.images([0])):
-            warnings.warn(doubt, stacklevel=2)
+        total = len(settings.indices)
+        on_progress(Progress(done=len(writer.done), total=total))
+        _say_doubts(how.sigma, dataset)
         for index in writer.remaining:
             (image,) = dataset.images([index])
             check_images(image[None])
             row = certify_image(sampler, image, index, label=int(dataset.labels[index]), how=how)
             writer.append(row)
-            on_progress(Progress(done=len(writer.done), total=settings.images, row=row))
+            on_progress(Progress(done=len(writer.done), total=total, row=row))
     return read(path)
 
 
+def _say_doubts(sigma: float, dataset: Dataset) -> None:
+    for doubt in doubts(sigma, dataset.images([0])):
+        warnings.warn(doubt, stacklevel=3)
+
+
 def file_settings(
-    model: nn.Module, dataset: Dataset, how: Certification, *, model_name: str, skip: int, maximum: int | None
+    model: nn.Module,
+    dataset: Dataset,
+    how: Certification,
+    *,
+    model_name: str,
+    num_classes: int | None = None,
+    skip: int = 1,
+    maximum: int | None = None,
+    shard: str = "",
 ) -> FileSettings:
     """What the certificate file of this run says about itself; refuses what could never give a useful file."""
+    num_classes = dataset.num_classes if num_classes is None else num_classes
     require(skip >= 1, f"skip must be at least 1, got {skip}")
     require(maximum is None or maximum >= 1, f"max must be at least 1, got {maximum}")
     require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
     available = -(-len(dataset) // skip)
-    require(available > 0, f"the {dataset.split} split of {dataset.name} has no images to certify")
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
-    if low < 0 or high >= dataset.num_classes:
-        raise DataError(f"{dataset.name}: labels run from {low} to {high}, where it has {dataset.num_classes} classes")
+    if low < 0 or high >= num_classes:
+        raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
     return FileSettings(
         certification=how,
         model=model_name,
@@ -89,9 +110,10 @@ def file_settings(
         data=dataset.name,
         split=dataset.split,
         data_hash=dataset.fingerprint,
-        num_classes=dataset.num_classes,
+        num_classes=num_classes,
         skip=skip,
         images=available if maximum is None else min(available, maximum),
+        shard=shard,
         engine=f"torch-{device_of(model).type}",
         noise=randomness.SCHEME,
         versions=software_versions(),
@@ -114,7 +136,8 @@ def predict_dataset(
     smoothed: Smoothed, dataset: Dataset, indices: Iterable[int], *, n: int, alpha: float, seed: int | None = None
 ) -> Iterator[Prediction]:
     """Classify images of a data set one after the other."""
-    require(n >= 1, f"n must be at least 1, got {n}")
+    require_enough_to_predict(n, alpha=alpha)
+    _say_doubts(smoothed.sigma, dataset)
     with smoothed.sampler(seed=seed_or_fresh(seed)) as sampler:
         for index in indices:
             (image,) = dataset.images([index])

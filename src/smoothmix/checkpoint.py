@@ -26,8 +26,6 @@ class State:
     """Loss parts summed over the samples of this epoch so far."""
     seconds: float = 0.0
     """Time this epoch took so far."""
-    settings: str = ""
-    """The run's settings as TOML: a state is only taken up by the run that left it."""
 
 
 def save_state(path: Path, state: State) -> None:

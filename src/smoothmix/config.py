@@ -90,6 +90,9 @@ class RunConfig:
     network: str
     """Name of the network."""
 
+    train_split: str = "train"
+    """Which part of it the network is trained on."""
+
     method: Settings = field(default_factory=dict)
     """The training method: its `name` and its own settings, `sigma` among them."""
 
@@ -105,6 +108,9 @@ class RunConfig:
     image_shape: tuple[int, ...] = ()
     """Channels, height and width of its images; empty means those the network is made for."""
 
+    data_hash: str = ""
+    """Fingerprint of the images and labels it was trained on; filled in by the training."""
+
     preset: str = ""
     """The preset this began as, if any."""
 
@@ -118,6 +124,8 @@ class RunConfig:
         sigma = self.method["sigma"]
         require(type(sigma) is not bool and isinstance(sigma, Real), f"sigma must be a number, got {sigma!r}")
         require_sigma(self.sigma)
+        shape = list(self.image_shape)
+        require(len(shape) in (0, 3) and all(side > 0 for side in shape), f"image_shape needs 3 sides, got {shape}")
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property

@@ -237,6 +237,13 @@ NETWORKS: dict[str, Architecture] = {
 }
 
 
+def architecture(name: str) -> Architecture:
+    """The line of the table, or an error with the nearest name."""
+    if name not in NETWORKS:
+        raise unknown_name("network", name, NETWORKS)
+    return NETWORKS[name]
+
+
 def build(
     name: str,
     *,
@@ -250,9 +257,7 @@ def build(
     >>> build("lenet", num_classes=3)(torch.zeros(5, 1, 28, 28)).shape
     torch.Size([5, 3])
     """
-    if name not in NETWORKS:
-        raise unknown_name("network", name, NETWORKS)
-    network = NETWORKS[name]
+    network = architecture(name)
     num_classes = network.num_classes if num_classes is None else num_classes
     channels = network.channels if channels is None else channels
     if num_classes < 2 or channels < 1:

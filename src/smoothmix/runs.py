@@ -53,7 +53,9 @@ class RunFolder:
 
 def build_network(config: RunConfig) -> nn.Module:
     """The network of a run, with fresh weights."""
-    channels, _, size = config.image_shape or (None, None, None)
+    channels, height, size = config.image_shape or (None, None, None)
+    if height != size and not models.architecture(config.network).any_size:
+        raise UsageError(f"{config.network} takes square images, not {height}x{size}")
     return models.build(
         config.network,
         num_classes=config.num_classes,

@@ -117,6 +117,7 @@ class Sampler:
     device: torch.device = field(init=False)
     _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
+    _channels_last: bool | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
@@ -124,14 +125,20 @@ class Sampler:
         require_precision(self.precision)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         require(self.block >= 1, f"the block must hold at least 1 draw, got {self.block}")
+        for name, module in self.model.named_modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+                raise UsageError(
+                    f"the BatchNorm {name!r} keeps no running statistics, so that an image's class would depend on the "
+                    "others in its batch: such a network cannot be certified"
+                )
         self.device = device_of(self.model)
 
     def __enter__(self) -> Self:
         self._held.enter_context(eval_mode(self.model))
-        if self.device.type == "cpu":
-            self._held.enter_context(channels_last(self.model))
         threads = self._held.enter_context(one_thread_per_forward())
-        self._pool = self._held.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="smoothmix"))
+        # The limit holds for the thread that sets it: each worker must set its own before its first forward.
+        workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+        self._pool = self._held.enter_context(workers)
         return self
 
     def __exit__(
@@ -144,6 +151,7 @@ class Sampler:
     def votes(self, image: Tensor, index: int, domain: Domain, draws: int) -> NDArray[np.int64]:
         """Votes by class of draws 0 to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`."""
         image = image.to("cpu", torch.float32)
+        self._choose_format(image)
         starts = range(0, draws, self.block)
         counts = np.zeros(self.num_classes, dtype=np.int64)
         for part in self._pool.map(
@@ -156,21 +164,40 @@ class Sampler:
         shape = tuple(image.shape)
         noisy = torch.from_numpy(randomness.gaussian(self.seed, domain, index, first, count, shape))
         noisy.mul_(self.sigma).add_(image)
-        if noisy.dim() == 4:
+        if self._channels_last:
             noisy = noisy.contiguous(memory_format=torch.channels_last)
         try:
             with torch.inference_mode(), self._autocast():
                 logits = self.model(noisy.to(self.device))
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise SmoothmixError(f"the network fails on {count} images of shape {list(shape)}: {reason}") from error
+        except Exception as error:
+            # A network is anyone's code and may raise anything; --debug shows where.
+            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            raise SmoothmixError(f"the network fails on {count} images of shape {list(shape)} ({reason})") from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
+
+    def _choose_format(self, image: Tensor) -> None:
+        """Run convolutions with channels last if the network can: one that flattens by `view` cannot."""
+        if self._channels_last is not None:
+            return
+        self._channels_last = False
+        if self.device.type != "cpu" or image.dim() != 3:
+            return
+        with ExitStack() as trial, torch.inference_mode():
+            trial.enter_context(channels_last(self.model))
+            try:
+                self.model(image.expand(2, *image.shape).contiguous(memory_format=torch.channels_last))
+            except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
+                return
+            self._held.push(trial.pop_all())
+            self._channels_last = True
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
     def _check(self, logits: Tensor, count: int) -> None:
+        if not isinstance(logits, Tensor) or not logits.is_floating_point():
+            raise UsageError("the network must return a tensor of logits, one for each class")
         if logits.shape != (count, self.num_classes):
             raise UsageError(
                 f"the network gives outputs of shape {list(logits.shape)} for {count} images, "

@@ -63,7 +63,10 @@ def largest_radius(n: int, *, alpha: float, sigma: float) -> float:
     3.8115
     """
     require(n >= 1, f"n must be at least 1, got {n}")
-    return float(radius(lower_bound(n, n, alpha=alpha), sigma=sigma))
+    require_alpha(alpha)
+    require_sigma(sigma)
+    # All n votes give the bound alpha^(1/n); what it lacks to 1 keeps its digits where the bound itself would not.
+    return max(0.0, float(-sigma * ndtri(-math.expm1(math.log(alpha) / n))))
 
 
 def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
@@ -74,15 +77,11 @@ def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
     """
     require(math.isfinite(wanted) and wanted >= 0, f"a radius must be zero or more, got {wanted}")
     require_alpha(alpha)
-    # All n of n votes give the bound alpha^(1/n), which reaches p from n = log(alpha) / log(p) on.
-    log_p = math.log1p(-float(ndtr(-wanted / sigma)))
-    require(log_p < 0, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
-    n = max(1, math.ceil(math.log(alpha) / log_p))
-    while n > 1 and _reaches(n - 1, wanted, alpha=alpha, sigma=sigma):
-        n -= 1
-    while not _reaches(n, wanted, alpha=alpha, sigma=sigma):
-        n += 1
-    return n
+    # All n votes give the bound alpha^(1/n), which reaches 1 - q from n = log(alpha) / log(1 - q) on.
+    lacking = float(ndtr(-wanted / sigma))
+    require(lacking > 0, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
+    least = math.log(alpha) / math.log1p(-lacking)
+    return max(1, math.ceil(least) if wanted > 0 else math.floor(least) + 1)  # radius 0 needs more than 1/2
 
 
 def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
@@ -111,6 +110,22 @@ def predicted(counts: ArrayLike, *, alpha: float) -> Ints:
     return np.where(sure, votes.argmax(axis=1), ABSTAIN)
 
 
+def draws_to_predict(alpha: float) -> int:
+    """The smallest n with which a prediction can be other than abstention: all votes agree, and 2 / 2^n <= alpha.
+
+    >>> draws_to_predict(0.001)
+    11
+    """
+    require_alpha(alpha)
+    return max(1, math.ceil(1 - math.log2(alpha)))
+
+
+def require_enough_to_predict(n: int, *, alpha: float) -> None:
+    """Refuse an n with which every prediction would be an abstention."""
+    least = draws_to_predict(alpha)
+    require(n >= least, f"n={n} draws at alpha={alpha:g} can never tell two classes apart: it takes n={least} or more")
+
+
 def require_enough_draws(n: int, *, alpha: float, sigma: float, wanted: float = 0.0) -> None:
     """Refuse an n that could never certify the radius `wanted` (or, for 0, anything), and say which n could."""
     least = draws_for(wanted, alpha=alpha, sigma=sigma)
@@ -120,11 +135,6 @@ def require_enough_draws(n: int, *, alpha: float, sigma: float, wanted: float = 
         f"n={n} draws at alpha={alpha:g} can never certify {goal}: it takes n={least} or more, "
         "even if every vote agrees",
     )
-
-
-def _reaches(n: int, wanted: float, *, alpha: float, sigma: float) -> bool:
-    bound = float(lower_bound(n, n, alpha=alpha))
-    return bound > 0.5 and float(radius(bound, sigma=sigma)) >= wanted
 
 
 def _require_counts(successes: Floats, trials: Floats) -> None:

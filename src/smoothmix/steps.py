@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class Batch:
     """What one optimiser step sees."""
 
     x: Tensor
@@ -87,7 +87,7 @@ class Epoch:
     def __len__(self) -> int:
         return len(self.ranges)
 
-    def __getitem__(self, number: int) -> Step:
+    def __getitem__(self, number: int) -> Batch:
         positions = self.ranges[number]
         where = slice(positions.start, positions.stop)
         images = self.order[where]
@@ -99,7 +99,7 @@ class Epoch:
             len(positions),
             (self.method.copies, *self.dataset.shape),
         )
-        return Step(
+        return Batch(
             x=self.dataset.training_images(images, self.uniforms[where]),
             y=torch.from_numpy(self.dataset.labels[images]),
             noise=torch.from_numpy(noise).transpose(0, 1).mul(self.method.sigma),
@@ -108,13 +108,13 @@ class Epoch:
         )
 
 
-def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Step]:
+def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
     """The steps of an epoch from `first` on, made ready while the network is busy with the one before.
 
     Pictures that must be decoded are read by `workers` processes; what is in memory needs one thread.
     """
     if workers > 0:
-        loader: torch.utils.data.DataLoader[Step] = torch.utils.data.DataLoader(
+        loader: torch.utils.data.DataLoader[Batch] = torch.utils.data.DataLoader(
             epoch,  # type: ignore[arg-type]  # a sequence of steps is what the loader wants, if not by its base class
             batch_size=None,
             sampler=range(first, len(epoch)),

@@ -18,7 +18,7 @@ from torch.optim import SGD
 
 from smoothmix import data, methods
 from smoothmix.checkpoint import State, load_state, save_state
-from smoothmix.config import RunConfig, require, to_toml
+from smoothmix.config import RunConfig, require
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.files import atomic_write
@@ -26,7 +26,7 @@ from smoothmix.locks import exclusive
 from smoothmix.methods import Loss, Method
 from smoothmix.runs import RunFolder, build_network
 from smoothmix.smoothing import noisy_accuracy
-from smoothmix.steps import Epoch, Step, prepared
+from smoothmix.steps import Batch, Epoch, prepared
 from smoothmix.weights import save_weights
 
 
@@ -92,7 +92,7 @@ class Trainer:
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
         )
-        self.state = State(model={}, optimiser={}, settings=to_toml(self.config))
+        self.state = State(model={}, optimiser={})
 
     @property
     def finished(self) -> bool:
@@ -102,15 +102,15 @@ class Trainer:
     def resume(self) -> None:
         """Take up the state that an earlier run left in the folder, if there is one."""
         if not self.folder.state.exists():
+            _keep_lines(self.folder.metrics, 0)
             return
         state = load_state(self.folder.state)
-        if state.settings != self.state.settings:
-            raise UsageError(f"{self.folder.state}: was left by a run with other settings; use another --out")
         self.model.load_state_dict(state.model)
         self.optimiser.load_state_dict(state.optimiser)
         self.state = state
         _keep_lines(self.folder.metrics, state.epoch)
-        self.listeners.on_resume(state)
+        if not self.finished:
+            self.listeners.on_resume(state)
 
     def save(self) -> None:
         """Put the state on disk."""
@@ -149,7 +149,7 @@ class Trainer:
         self.listeners.on_epoch(metrics)
         return metrics
 
-    def _step(self, step: Step, epoch: int) -> float:
+    def _step(self, step: Batch, epoch: int) -> float:
         torch.manual_seed(step.seed)
         x = step.x.to(self.device, memory_format=torch.channels_last)
         y, noise, mix = (tensor.to(self.device) for tensor in (step.y, step.noise, step.mix))
@@ -208,7 +208,6 @@ def training(
     path: Path,
     *,
     data_dir: Path | None = None,
-    train_split: str = "train",
     allow_partial: bool = False,
     device: torch.device | str = "cpu",
     workers: int | None = None,
@@ -219,9 +218,10 @@ def training(
     require(checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}")
     settings = dict(config.method)
     method = methods.make(settings.pop("name"), **settings)
-    train = data.load(config.data, train_split, data_dir=data_dir, allow_partial=allow_partial)
+    require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
+    train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial)
     test = data.load(config.data, "test", data_dir=data_dir)
-    config = replace(config, num_classes=train.num_classes, image_shape=train.shape)
+    config = replace(config, num_classes=train.num_classes, image_shape=train.shape, data_hash=train.fingerprint)
     if train.note and train.note not in config.notes:
         config = replace(config, notes=(*config.notes, train.note))
     folder = RunFolder(path)
@@ -272,6 +272,8 @@ def _flat(config: RunConfig) -> dict[str, Any]:
 def _append_line(path: Path, record: dict[str, Any]) -> None:
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _keep_lines(path: Path, count: int) -> None:

@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
-from smoothmix.certificates.settings import FileSettings, differences, load_settings, settings_path
+from smoothmix.certificates.settings import FileSettings, differences, load_settings, require_tsv, settings_path
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.locks import exclusive
 
@@ -52,6 +53,8 @@ class Certificates:
 
 def read(path: Path) -> Certificates:
     """The certificates in a file of ours or a log of the field's (also .gz or .xz)."""
+    if path.is_dir():
+        path = path / "certificates.tsv"
     settings = load_settings(path)
     rows, notes = _parse(_text(path), path)
     return Certificates(path, tuple(rows), settings, tuple(notes))
@@ -174,43 +177,56 @@ class Writer:
 @contextmanager
 def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
     """A writer that goes on where an earlier run with the same settings stopped; others are refused."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path.with_suffix(".lock"), what=str(path)):
         writer = Writer(path, settings)
-        writer.done = _take_up(path, settings)
-        earlier = load_settings(path)
-        if earlier is None or settings.images > earlier.images:
+        earlier = load_settings(path) if path.exists() else None
+        writer.done = _take_up(path, earlier, settings)
+        if earlier is None or not writer.done:
             settings.save(settings_path(path))
+        else:
+            versions = _joined_versions(path, earlier, settings)
+            replace(earlier, images=max(earlier.images, settings.images), versions=versions).save(settings_path(path))
         try:
             yield writer
         finally:
             writer.close()
 
 
-def _take_up(path: Path, settings: FileSettings) -> list[Certificate]:
+def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -> list[Certificate]:
     """The rows that an earlier run left, after a cut last line is dropped and everything else is checked."""
-    earlier = load_settings(path)
     if not path.exists():
-        _refuse_others(path, earlier, settings)
+        return []
+    _drop_cut_line(path)
+    rows = list(read(path).rows) if path.stat().st_size else []
+    if not rows:
         return []
     if earlier is None:
         raise UsageError(
             f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
         )
     _refuse_others(path, earlier, settings)
-    _drop_cut_line(path)
-    if not path.stat().st_size:
-        return []
-    rows = list(read(path).rows)
-    expected = list(replace(settings, images=max(len(rows), settings.images)).indices)
+    expected = replace(settings, images=max(earlier.images, settings.images)).indices
     for row, idx in zip(rows, expected, strict=False):
         if row.idx != idx:
             raise CertificateError(f"{path}: holds image {row.idx} where image {idx} should be; it cannot be continued")
     return rows
 
 
-def _refuse_others(path: Path, earlier: FileSettings | None, settings: FileSettings) -> None:
-    found = differences(earlier, settings) if earlier else []
+def _joined_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
+    """Versions old and new; other software may draw or round differently, which is allowed and said."""
+    joined = dict(earlier.versions)
+    for name, new in settings.versions.items():
+        old = joined.get(name, new)
+        if new not in old.split(", "):
+            joined[name] = f"{old}, {new}"
+            if name in ("torch", "numpy"):
+                warnings.warn(f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4)
+    return joined
+
+
+def _refuse_others(path: Path, earlier: FileSettings, settings: FileSettings) -> None:
+    found = differences(earlier, settings)
     if found:
         raise UsageError(f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
 

@@ -116,6 +116,8 @@ def _field_cells(row: Certificate) -> tuple[object, ...]:
 
 def from_cells(cells: Mapping[str, str]) -> Certificate:
     """The row that a line's cells, by column name, say; ValueError where a cell makes no sense."""
+    if "counts" in cells and not cells["selection_counts"]:
+        raise ValueError("selection_counts is empty")
     row = Certificate(
         idx=_whole(cells, "idx", least=0),
         label=_whole(cells, "label", least=0),
@@ -169,9 +171,11 @@ def seconds_from(text: str) -> float:
     (62.5, 2.5)
     """
     try:
+        days, comma, clock = text.replace(" days, ", " day, ").rpartition(" day, ")
         seconds = 0.0
-        for part in text.replace(" day, ", " days, ").split(" days, ")[-1].split(":"):
+        for part in clock.split(":"):
             seconds = 60 * seconds + float(part)
+        seconds += 86_400 * float(days) if comma else 0.0
     except ValueError:
         return math.nan
     return seconds

@@ -48,7 +48,10 @@ class FileSettings:
     """Every how many images one is certified, from image 0 on."""
 
     images: int
-    """How many images the whole file is to hold."""
+    """How many images the whole run is to hold."""
+
+    shard: str = ""
+    """Which part of them this file is to hold: `2/3` is every third, from the second on; empty means all."""
 
     engine: str
     """What runs the network."""
@@ -66,22 +69,42 @@ class FileSettings:
         require(self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}")
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.images >= 1, f"images must be at least 1, got {self.images}")
+        parse_shard(self.shard)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
     def indices(self) -> range:
-        """The images that the whole file is to hold."""
-        return range(0, self.images * self.skip, self.skip)
+        """The images that this file is to hold."""
+        part, parts = parse_shard(self.shard)
+        return range(0, self.images * self.skip, self.skip)[part - 1 :: parts]
 
     def save(self, path: Path) -> None:
         """Write as TOML."""
         atomic_write(path, to_toml(self).encode())
 
 
+def parse_shard(shard: str) -> tuple[int, int]:
+    """Part and number of parts of a shard such as `2/3`; all of it is part 1 of 1.
+
+    >>> parse_shard("2/3")
+    (2, 3)
+    """
+    part, slash, parts = shard.partition("/") if shard else ("1", "/", "1")
+    good = part.isascii() and part.isdigit() and parts.isascii() and parts.isdigit() and 1 <= int(part) <= int(parts)
+    require(bool(slash) and good, f"a shard is written part/parts, such as 2/3, got {shard!r}")
+    return int(part), int(parts)
+
+
 def settings_path(path: Path) -> Path:
     """Where the settings of a certificate file are: certificates.toml beside certificates.tsv(.gz, .xz)."""
-    stem = path.with_suffix("") if path.suffix in (".gz", ".xz") else path
-    return stem.with_suffix(".toml")
+    name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
+    return path.with_name(f"{name}.toml")
+
+
+def require_tsv(path: Path) -> Path:
+    """The path, if it is one that our files may have: the settings beside it are named after it."""
+    require(path.suffix == ".tsv", f"{path}: a certificate file must be named something.tsv")
+    return path
 
 
 def load_settings(path: Path) -> FileSettings | None:

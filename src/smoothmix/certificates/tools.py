@@ -9,7 +9,7 @@ from pathlib import Path
 
 from smoothmix.certificates.file import HEADER, Certificates
 from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line
-from smoothmix.certificates.settings import FileSettings, differences, settings_path
+from smoothmix.certificates.settings import FileSettings, differences, require_tsv, settings_path
 from smoothmix.config import Certification, require_alpha
 from smoothmix.errors import CertificateError
 from smoothmix.files import atomic_write
@@ -34,6 +34,8 @@ class Verification:
 def verify(file: Certificates) -> Verification:
     """Compute every row again from its votes, and check the votes against the settings."""
     problems = list(_order_problems(file.rows))
+    if file.settings is None and any(row.has_votes for row in file.rows):
+        problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
     if file.settings is not None:
         for row in file.rows:
             problems.extend(f"image {row.idx}: {problem}" for problem in _row_problems(row, file.settings))
@@ -99,7 +101,7 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
     """The rows of several parts of one run, in the order of the images; gaps and doubles are refused."""
     first, *others = files
     for other in others:
-        found = differences(_settings_of(first), _settings_of(other))
+        found = differences(_unsharded(first), _unsharded(other))
         if found:
             raise CertificateError(f"{first.path} and {other.path} do not belong together: {'; '.join(found)}")
     merged: dict[int, tuple[Certificate, Path]] = {}
@@ -108,11 +110,15 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
             if row.idx in merged:
                 raise CertificateError(f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}")
             merged[row.idx] = row, file.path
-    settings = replace(_settings_of(first), images=max(_settings_of(file).images for file in files))
+    settings = replace(_unsharded(first), images=max(_settings_of(file).images for file in files))
     whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
     return whole
+
+
+def _unsharded(file: Certificates) -> FileSettings:
+    return replace(_settings_of(file), shard="")
 
 
 def some(indices: Sequence[int]) -> str:
@@ -127,7 +133,7 @@ def some(indices: Sequence[int]) -> str:
 
 def save(file: Certificates, path: Path) -> None:
     """Write rows and settings as a certificate file of ours, whole or not at all."""
-    _settings_of(file).save(settings_path(path))
+    _settings_of(file).save(settings_path(require_tsv(path)))
     atomic_write(path, (HEADER + "".join(map(to_line, file.rows))).encode())
 
 

@@ -41,7 +41,7 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
             if found.recomputed and found.ok
             else f"{len(found.problems)} problems"
             if not found.ok
-            else "there are no votes or no settings to check them by"
+            else "a log without votes, of which only the form can be checked"
         )
         print(f"{path}: {found.rows} rows, {how}")
     return int(failed)
@@ -67,7 +67,7 @@ def merge(
     from smoothmix import certificates
 
     whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
-    certificates.save(whole, _new(out, files))
+    certificates.save(whole, _new(out))
     say(f"{out}: {len(whole.rows)} rows from {len(files)} files")
 
 
@@ -85,10 +85,11 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
         The new file; by default beside the old one, with alpha in its name.
     """
     from smoothmix import certificates
+    from smoothmix.certificates import settings_path
     from smoothmix.cli.certify import show_summary
 
     again = certificates.recompute(certificates.read(file), alpha=alpha)
-    path = _new(out or file.with_name(f"{file.name.split('.')[0]}-alpha{alpha:g}.tsv"), [file])
+    path = _new(out or file.with_name(f"{settings_path(file).stem}-alpha{alpha:g}.tsv"))
     certificates.save(again, path)
     show_summary(again)
     say(f"certificates: {path}")
@@ -113,14 +114,14 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
     if out is None:
         sys.stdout.write(text)
     else:
-        _new(out, [file]).write_text(text, encoding="utf-8")
+        _new(out).write_text(text, encoding="utf-8")
         say(f"{out}: written")
 
 
-def _new(out: Path, sources: tuple[Path, ...] | list[Path]) -> Path:
-    """The path to write to, which must not be one that is read."""
+def _new(out: Path) -> Path:
+    """The path to write to, which must not be there: votes took hours to draw."""
     from smoothmix.errors import UsageError
 
-    if any(out.resolve() == source.resolve() for source in sources):
-        raise UsageError(f"{out}: is a file that is read; choose another --out")
+    if out.exists():
+        raise UsageError(f"{out}: is there already; choose another --out")
     return out

@@ -38,6 +38,8 @@ def certify(
     split: str = "test",
     skip: int = 1,
     maximum: Maximum = None,
+    shard: str = "",
+    num_classes: int | None = None,
     batch: int = 256,
     seed: int = 0,
     device: str = "auto",
@@ -77,6 +79,10 @@ def certify(
         Certify every skip-th image: 0, skip, 2 skip, ...
     maximum
         Stop after so many certified images.
+    shard
+        Certify one part of the images, such as 2/3 for every third from the second on; `certificates merge` joins them.
+    num_classes
+        Outputs of the network, if it has others than the data set has classes.
     batch
         Draws in one forward. It is recorded: rounding may depend on it.
     seed
@@ -88,7 +94,7 @@ def certify(
     skip_wrong
         Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
     out
-        The certificate file; by default certificates.tsv in the run folder, or here.
+        The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
     """
     from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
     from smoothmix.config import Certification
@@ -108,9 +114,19 @@ def certify(
     if radius is not None:
         require_enough_draws(n, alpha=alpha, sigma=how.sigma, wanted=radius)
     dataset = choose_data(target, data, split, data_dir)
-    path = out or (target.folder or Path()) / "certificates.tsv"
-    network = target.model.to(choose_device(device))
-    file = certify_with_progress(network, dataset, how, path, name=target.name, skip=skip, maximum=maximum)
+    name = f"certificates-{shard.replace('/', '-of-')}.tsv" if shard else "certificates.tsv"
+    path = out or (target.folder or Path()) / name
+    file = certify_with_progress(
+        target.model.to(choose_device(device)),
+        dataset,
+        how,
+        path,
+        name=target.name,
+        num_classes=num_classes or target.num_classes,
+        skip=skip,
+        maximum=maximum,
+        shard=shard,
+    )
     show_summary(file, extra=radius)
     say(f"certificates: {path}")
 
@@ -122,8 +138,10 @@ def certify_with_progress(
     path: Path,
     *,
     name: str,
+    num_classes: int | None = None,
     skip: int = 1,
     maximum: int | None = None,
+    shard: str = "",
 ) -> Certificates:
     """Certify a data set and show how far it is."""
     from smoothmix.certify_run import Progress, certify_dataset
@@ -135,7 +153,16 @@ def certify_with_progress(
             track(state.done, state.total, f"image {row.idx}: radius {row.radius:.3f}" if row else "")
 
         return certify_dataset(
-            network, dataset, how, path=path, model_name=name, skip=skip, maximum=maximum, on_progress=on_progress
+            network,
+            dataset,
+            how,
+            path=path,
+            model_name=name,
+            num_classes=num_classes,
+            skip=skip,
+            maximum=maximum,
+            shard=shard,
+            on_progress=on_progress,
         )
 
 
@@ -175,6 +202,7 @@ def predict(
     split: str = "test",
     skip: int = 1,
     maximum: Maximum = None,
+    num_classes: int | None = None,
     batch: int = 256,
     seed: int | None = None,
     device: str = "auto",
@@ -210,6 +238,8 @@ def predict(
         Classify every skip-th image.
     maximum
         Stop after so many images.
+    num_classes
+        Outputs of the network, if it has others than the data set has classes.
     batch
         Draws in one forward.
     seed
@@ -225,6 +255,7 @@ def predict(
     from smoothmix.certify import Smoothed
     from smoothmix.certify_run import predict_dataset
     from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
+    from smoothmix.stats import require_enough_to_predict
 
     require(skip >= 1, f"--skip must be at least 1, got {skip}")
     require(maximum is None or maximum >= 1, f"--max must be at least 1, got {maximum}")
@@ -233,11 +264,13 @@ def predict(
     smoothed = Smoothed(
         target.model.to(choose_device(device)),
         sigma=choose_sigma(target, sigma),
-        num_classes=dataset.num_classes,
+        num_classes=num_classes or target.num_classes or dataset.num_classes,
         block=batch,
         precision=precision,
     )
     indices = range(0, len(dataset), skip)[:maximum]
+    require(out is None or not out.exists(), f"{out}: is there already; choose another --out")
+    require_enough_to_predict(n, alpha=alpha)
     right = abstained = 0
     with out.open("w") if out else nullcontext(sys.stdout) as stream:
         print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)

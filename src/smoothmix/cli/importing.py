@@ -45,15 +45,14 @@ def import_checkpoint(
         Its outputs; by default the network's usual number.
     """
     from smoothmix.config import RunConfig, require
-    from smoothmix.errors import unknown_name
-    from smoothmix.models import NETWORKS
+    from smoothmix.data import require_known
+    from smoothmix.models import architecture
     from smoothmix.runs import RunFolder, build_network
     from smoothmix.weights import import_checkpoint as read_checkpoint
     from smoothmix.weights import save_weights
 
-    if network not in NETWORKS:
-        raise unknown_name("network", network, NETWORKS)
-    usual = NETWORKS[network]
+    usual = architecture(network)
+    require_known(data)
     folder = RunFolder(out)
     require(not folder.config.exists(), f"{out}: holds a run already; choose another --out")
     config = RunConfig(
@@ -61,7 +60,7 @@ def import_checkpoint(
         network=network,
         method={"name": method, "sigma": sigma},
         normalisation=normalisation or usual.normalisation,
-        num_classes=num_classes or usual.num_classes,
+        num_classes=usual.num_classes if num_classes is None else num_classes,
         notes=(f"imported from {checkpoint.name}",),
     )
     model = build_network(config)
@@ -71,7 +70,7 @@ def import_checkpoint(
     origin = ", ".join(f"{k} {v}" for k, v in (("arch", found.arch), ("epoch", found.epoch)) if v is not None)
     say(f"{checkpoint.name}: {found.placed} tensors placed{f' ({origin})' if origin else ''}")
     if found.by_order:
-        say("its names are not ours: tensors were placed by order, since all shapes agree one by one")
+        say("its names are not ours: tensors were placed by order, as all shapes agree one by one; check the accuracy")
     for name in found.unplaced:
         say(f"not placed: {name}")
     say(f"run folder: {out}")

@@ -13,7 +13,7 @@ def presets(
     Parameters
     ----------
     name
-        One preset, or a pattern such as `mnist/1.00/*`.
+        One preset, the beginning of some (`mnist/1.00`), or a pattern (`*/smoothmix*`).
     data
         Only those of this data set.
     sigma
@@ -23,11 +23,12 @@ def presets(
     """
     from smoothmix import presets as library
 
-    if name is not None and not any(sign in name for sign in "*?["):
+    matching = library.names(name or "*", data=data, sigma=sigma, method=method)
+    if name is not None and matching in ([], [name]):
         print(library.to_toml(library.get(name)), end="")
         return
     rows = []
-    for found in library.names(name or "*", data=data, sigma=sigma, method=method):
+    for found in matching:
         preset = library.get(found)
         published = preset.published
         acr = "" if published is None or published.acr is None else f"{published.acr:.3f}"

@@ -27,13 +27,16 @@ def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Pa
     from smoothmix import data, presets
     from smoothmix.cli.certify import certify_with_progress, show_summary
     from smoothmix.cli.train import train_with_progress
-    from smoothmix.config import Certification
+    from smoothmix.config import Certification, RunConfig
+    from smoothmix.errors import UsageError
     from smoothmix.runs import RunFolder, load_run
 
     folder = RunFolder(out / PRESET.rpartition("/")[2])
     if fresh and folder.config.exists():
         shutil.rmtree(folder.path)
     config = presets.get(PRESET).config
+    if folder.config.exists() and RunConfig.load(folder.config).recipe != config.recipe:
+        raise UsageError(f"{folder.path}: holds a run with other settings; add --fresh to begin anew")
     say(f"Training a {config.network} with noise of deviation {config.sigma:g} on 4,000 embedded digits.")
     train_with_progress(config, folder.path, device="cpu")
     say("\nCertifying 50 of its 1,000 test images with 10,000 noisy copies each.")

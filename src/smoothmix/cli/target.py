@@ -27,6 +27,10 @@ class Target:
     """The noise it was trained with."""
     data: str | None = None
     """The data it was trained on."""
+    trained_on: str = ""
+    """Fingerprint of the images it was trained on."""
+    num_classes: int | None = None
+    """What it tells apart, where that is known."""
     folder: Path | None = None
 
 
@@ -46,7 +50,7 @@ def _from_folder(run: Path) -> Target:
     from smoothmix.runs import load_run
 
     config, network = load_run(run)
-    return Target(network, config.network, config.sigma, config.data, run)
+    return Target(network, config.network, config.sigma, config.data, config.data_hash, config.num_classes, run)
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:
@@ -54,8 +58,10 @@ def _from_function(spec: str, weights: Path | None) -> Target:
 
     try:
         network = load_function(spec)()
-    except TypeError as error:
-        raise UsageError(f"{spec} cannot be called without arguments ({error})") from error
+    except UsageError:
+        raise
+    except Exception as error:  # a person's own function may raise anything; --debug shows where
+        raise UsageError(f"{spec} raised {type(error).__name__}: {error}") from error
     if weights is not None:
         load_weights(network, weights)
     return Target(network, spec)
@@ -71,7 +77,7 @@ def choose_sigma(target: Target, sigma: float | None) -> float:
     if target.sigma is not None and sigma != target.sigma:
         warnings.warn(
             f"sigma {sigma:g} is not the {target.sigma:g} that the network was trained with: "
-            "the certificates are valid, but radii will likely be smaller",
+            "what is certified holds, but expect less of it",
             stacklevel=2,
         )
     return sigma
@@ -86,6 +92,8 @@ def choose_data(target: Target, name: str | None, split: str, data_dir: Path | N
     dataset = data.load(name or target.data or "", split, data_dir=data_dir)
     if target.data is not None and dataset.name != target.data:
         warnings.warn(f"the network was trained on {target.data}, not on {dataset.name}", stacklevel=2)
+    if dataset.fingerprint == target.trained_on:
+        warnings.warn(f"the network was trained on these very images ({dataset.split} split)", stacklevel=2)
     return dataset
 
 

@@ -34,7 +34,7 @@ def train(
     seed: int | None = None,
     precision: Precision | None = None,
     data_dir: Path | None = None,
-    train_split: str = "train",
+    train_split: str | None = None,
     allow_partial: Annotated[bool, Parameter(negative="")] = False,
     device: str = "auto",
     workers: int | None = None,
@@ -79,7 +79,7 @@ def train(
     data_dir
         Folder that holds the data set.
     train_split
-        Part of the data set to train on.
+        Part of the data set to train on; by default train.
     allow_partial
         Train on the parts of the data set that are there, and say so in the run.
     device
@@ -99,6 +99,7 @@ def train(
         preset=preset,
         config=config,
         data=data,
+        train_split=train_split,
         network=network,
         method=method,
         sigma=sigma,
@@ -116,7 +117,6 @@ def train(
         made,
         out or Path("runs") / run_name(made),
         data_dir=data_dir,
-        train_split=train_split,
         allow_partial=allow_partial,
         device=device,
         workers=workers,
@@ -130,7 +130,6 @@ def train_with_progress(
     path: Path,
     *,
     data_dir: Path | None = None,
-    train_split: str = "train",
     allow_partial: bool = False,
     device: str = "auto",
     workers: int | None = None,
@@ -148,7 +147,6 @@ def train_with_progress(
             config,
             path,
             data_dir=data_dir,
-            train_split=train_split,
             allow_partial=allow_partial,
             device=where,
             workers=workers,

@@ -41,6 +41,7 @@ __all__ = [
     "describe",
     "fetch",
     "load",
+    "require_known",
 ]
 
 DATASETS: dict[str, Source] = {
@@ -84,6 +85,11 @@ def default_data_dir() -> Path:
 
     chosen = os.environ.get("SMOOTHMIX_DATA")
     return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("smoothmix"))
+
+
+def require_known(name: str) -> None:
+    """Refuse a name that is no data set's, with the nearest one that is."""
+    _source(name)
 
 
 def load(name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False) -> Dataset:
