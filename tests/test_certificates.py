@@ -274,7 +274,7 @@ def test_shards_that_cannot_be_are_refused(shard: str) -> None:
 
 @pytest.mark.parametrize("name", ["c.toml", "c.tsv.gz", "c", "c.lock"])
 def test_our_files_are_named_tsv(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match="must be named something.tsv"):
+    with pytest.raises(UsageError, match=r"must be named something.tsv"):
         whole_file(tmp_path, name=name)
 
 
