@@ -157,7 +157,11 @@ def test_truncated_archive_says_so_and_gives_what_it_has(tmp_path):
     assert 0 < len(tiny(tmp_path, allow_partial=True)) < 20
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"no tar" * 200), gzip.compress(b"")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b"no tar" * 200), gzip.compress(b"")],
+    ids=["empty", "no gzip", "no tar", "empty gzip"],
+)
 def test_archives_of_something_else_do_no_harm(tmp_path, content):
     (tmp_path / "a.tar.gz").write_bytes(content)
     with pytest.raises(DataError, match="test_batch not found"):
