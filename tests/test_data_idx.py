@@ -92,7 +92,7 @@ def test_missing_files_are_named_with_what_to_do(tmp_path):
     )
 
 
-PACKED = gzip.compress(CONTENT["train-images"])
+PACKED = gzip.compress(CONTENT["train-images"], mtime=0)
 ALTERED = CONTENT["train-images"][:-1] + bytes([CONTENT["train-images"][-1] ^ 1])
 OTHER_SHAPE = idx(IMAGES.reshape(6, 5, 4))
 
@@ -103,9 +103,9 @@ OTHER_SHAPE = idx(IMAGES.reshape(6, 5, 4))
         (PACKED[:-20], "truncated or damaged"),
         (PACKED[:-4] + b"oops", "truncated or damaged"),
         (PACKED[:12] + b"\xff" * 30, "truncated or damaged"),
-        (gzip.compress(CONTENT["train-images"][:-1]), "header announces 120 numbers, 119 follow"),
-        (gzip.compress(CONTENT["train-images"] + b"x"), "more than the 136 bytes that train-images has"),
-        (gzip.compress(bytes(50_000_000)), "more than the 136 bytes"),
+        (gzip.compress(CONTENT["train-images"][:-1], mtime=0), "header announces 120 numbers, 119 follow"),
+        (gzip.compress(CONTENT["train-images"] + b"x", mtime=0), "more than the 136 bytes that train-images has"),
+        (gzip.compress(bytes(50_000_000), mtime=0), "more than the 136 bytes"),
         (b"", "not an IDX file of bytes \\(it begins with nothing\\)"),
         (b"<html>", "not an IDX file of bytes \\(it begins with 3c 68 74 6d\\)"),
         (b"\x00\x00\x08\x03\x00\x00", "truncated or damaged"),
