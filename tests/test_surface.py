@@ -7,7 +7,9 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import get_type_hints
 
 import docstring_parser
 import pytest
@@ -102,6 +104,11 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
     shown_app = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
     if (function := shown_app.default_command) is not None:
         explained = {p.arg_name for p in docstring_parser.parse(function.__doc__ or "").params if p.description}
+        for name, kind in get_type_hints(function).items():
+            if is_dataclass(kind):  # options that several commands share
+                described = {p.arg_name for p in docstring_parser.parse_from_object(kind).params if p.description}
+                assert described == {field.name for field in fields(kind)}, kind
+                explained.add(name)
         assert explained == set(inspect.signature(function).parameters), command
 
 

@@ -9,41 +9,31 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix.cli.options import ImageOptions, NetworkOptions
 from smoothmix.cli.output import progress, say, table
-from smoothmix.config import Precision, require
+from smoothmix.config import require
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from smoothmix.certificates import Certificates
+    from smoothmix.cli.target import Target
     from smoothmix.config import Certification
     from smoothmix.data import Dataset
 
-Maximum = Annotated[int | None, Parameter(name="--max")]
+NETWORK, IMAGES = NetworkOptions(), ImageOptions()
 
 
 def certify(
     run: Path | None = None,
     /,
     *,
-    model: str | None = None,
-    weights: Path | None = None,
-    sigma: float | None = None,
+    network: NetworkOptions = NETWORK,
+    images: ImageOptions = IMAGES,
     n0: int = 100,
     n: int = 100_000,
     alpha: float = 0.001,
     radius: float | None = None,
-    data: str | None = None,
-    data_dir: Path | None = None,
-    split: str = "test",
-    skip: int = 1,
-    maximum: Maximum = None,
-    shard: str = "",
-    num_classes: int | None = None,
-    batch: int = 256,
     seed: int = 0,
-    device: str = "auto",
-    precision: Precision = "fp32",
+    shard: str = "",
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,
 ) -> None:
@@ -55,12 +45,6 @@ def certify(
     ----------
     run
         A run folder, from `smoothmix train` or `smoothmix import`.
-    model
-        Your own network instead: `package.module:function`, called without arguments; the current folder is importable.
-    weights
-        Weights for --model: .safetensors, or .pt read without running code.
-    sigma
-        Deviation of the noise for pixels in [0, 1]; by default that of the training.
     n0
         Draws that select the class.
     n
@@ -69,78 +53,46 @@ def certify(
         Chance that one image's certificate is wrong.
     radius
         A radius that you are after: refused at once if n and alpha can never reach it, and shown in the summary.
-    data
-        Data set; by default that of the training (`smoothmix data list`).
-    data_dir
-        Folder that holds it.
-    split
-        Part of it.
-    skip
-        Certify every skip-th image: 0, skip, 2 skip, ...
-    maximum
-        Stop after so many certified images.
-    shard
-        Certify one part of the images, such as 2/3 for every third from the second on; `certificates merge` joins them.
-    num_classes
-        Outputs of the network, if it has others than the data set has classes.
-    batch
-        Draws in one forward. It is recorded: rounding may depend on it.
     seed
         Decides the noise. Certify anew with another seed if you chose the model by its certificates.
-    device
-        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
-    precision
-        Arithmetic of the network: certify what will be deployed.
+    shard
+        Certify one part of the images, such as 2/3 for every third from the second on; `certificates merge` joins them.
     skip_wrong
         Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
     out
         The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
     """
-    from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
+    from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.config import Certification
     from smoothmix.stats import require_enough_draws
 
-    target = load_target(run, model, weights)
+    target = load_target(run, network)
     how = Certification(
-        sigma=choose_sigma(target, sigma),
+        sigma=choose_sigma(target, network.sigma),
         n0=n0,
         n=n,
         alpha=alpha,
         seed=seed,
-        block=batch,
-        precision=precision,
+        block=network.batch,
+        precision=network.precision,
         skip_wrong=skip_wrong,
     )
     if radius is not None:
         require_enough_draws(n, alpha=alpha, sigma=how.sigma, wanted=radius)
-    dataset = choose_data(target, data, split, data_dir)
     name = f"certificates-{shard.replace('/', '-of-')}.tsv" if shard else "certificates.tsv"
     path = out or (target.folder or Path()) / name
-    file = certify_with_progress(
-        target.model.to(choose_device(device)),
-        dataset,
-        how,
-        path,
-        name=target.name,
-        num_classes=num_classes or target.num_classes,
-        skip=skip,
-        maximum=maximum,
-        shard=shard,
-    )
+    file = certify_with_progress(target, choose_data(target, images), how, path, images=images, shard=shard)
     show_summary(file, extra=radius)
     say(f"certificates: {path}")
 
 
 def certify_with_progress(
-    network: nn.Module,
+    target: Target,
     dataset: Dataset,
     how: Certification,
     path: Path,
     *,
-    name: str,
-    num_classes: int | None = None,
-    skip: int = 1,
-    maximum: int | None = None,
+    images: ImageOptions = IMAGES,
     shard: str = "",
 ) -> Certificates:
     """Certify a data set and show how far it is."""
@@ -153,14 +105,14 @@ def certify_with_progress(
             track(state.done, state.total, f"image {row.idx}: radius {row.radius:.3f}" if row else "")
 
         return certify_dataset(
-            network,
+            target.model,
             dataset,
             how,
             path=path,
-            model_name=name,
-            num_classes=num_classes,
-            skip=skip,
-            maximum=maximum,
+            model_name=target.name,
+            num_classes=target.num_classes,
+            skip=images.skip,
+            maximum=images.maximum,
             shard=shard,
             on_progress=on_progress,
         )
@@ -192,21 +144,11 @@ def predict(
     run: Path | None = None,
     /,
     *,
-    model: str | None = None,
-    weights: Path | None = None,
-    sigma: float | None = None,
+    network: NetworkOptions = NETWORK,
+    images: ImageOptions = IMAGES,
     n: int = 1_000,
     alpha: float = 0.001,
-    data: str | None = None,
-    data_dir: Path | None = None,
-    split: str = "test",
-    skip: int = 1,
-    maximum: Maximum = None,
-    num_classes: int | None = None,
-    batch: int = 256,
     seed: int | None = None,
-    device: str = "auto",
-    precision: Precision = "fp32",
     out: Path | None = None,
 ) -> None:
     """Classify images with the smoothed network, abstaining where the votes cannot tell.
@@ -218,57 +160,31 @@ def predict(
     ----------
     run
         A run folder, from `smoothmix train` or `smoothmix import`.
-    model
-        Your own network instead: `package.module:function`, called without arguments; the current folder is importable.
-    weights
-        Weights for --model: .safetensors, or .pt read without running code.
-    sigma
-        Deviation of the noise for pixels in [0, 1]; by default that of the training.
     n
         Draws an image.
     alpha
         Chance that one answer is not the smoothed classifier's.
-    data
-        Data set; by default that of the training (`smoothmix data list`).
-    data_dir
-        Folder that holds it.
-    split
-        Part of it.
-    skip
-        Classify every skip-th image.
-    maximum
-        Stop after so many images.
-    num_classes
-        Outputs of the network, if it has others than the data set has classes.
-    batch
-        Draws in one forward.
     seed
         Decides the noise; by default the operating system's entropy, which nobody can prepare an input for.
-    device
-        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
-    precision
-        Arithmetic of the network.
     out
         A file for the lines instead of standard output.
     """
     from smoothmix.certificates.row import sparse, votes_text
     from smoothmix.certify import Smoothed
     from smoothmix.certify_run import predict_dataset
-    from smoothmix.cli.target import choose_data, choose_device, choose_sigma, load_target
+    from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.stats import require_enough_to_predict
 
-    require(skip >= 1, f"--skip must be at least 1, got {skip}")
-    require(maximum is None or maximum >= 1, f"--max must be at least 1, got {maximum}")
-    target = load_target(run, model, weights)
-    dataset = choose_data(target, data, split, data_dir)
+    target = load_target(run, network)
+    dataset = choose_data(target, images)
     smoothed = Smoothed(
-        target.model.to(choose_device(device)),
-        sigma=choose_sigma(target, sigma),
-        num_classes=num_classes or target.num_classes or dataset.num_classes,
-        block=batch,
-        precision=precision,
+        target.model,
+        sigma=choose_sigma(target, network.sigma),
+        num_classes=target.num_classes or dataset.num_classes,
+        block=network.batch,
+        precision=network.precision,
     )
-    indices = range(0, len(dataset), skip)[:maximum]
+    indices = range(0, len(dataset), images.skip)[: images.maximum]
     require(out is None or not out.exists(), f"{out}: is there already; choose another --out")
     require_enough_to_predict(n, alpha=alpha)
     right = abstained = 0

@@ -26,10 +26,12 @@ def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Pa
 
     from smoothmix import data, presets
     from smoothmix.cli.certify import certify_with_progress, show_summary
+    from smoothmix.cli.options import ImageOptions, NetworkOptions, TrainingOptions
+    from smoothmix.cli.target import load_target
     from smoothmix.cli.train import train_with_progress
     from smoothmix.config import Certification, RunConfig
     from smoothmix.errors import UsageError
-    from smoothmix.runs import RunFolder, load_run
+    from smoothmix.runs import RunFolder
 
     folder = RunFolder(out / PRESET.rpartition("/")[2])
     if fresh and folder.config.exists():
@@ -38,16 +40,14 @@ def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Pa
     if folder.config.exists() and RunConfig.load(folder.config).recipe != config.recipe:
         raise UsageError(f"{folder.path}: holds a run with other settings; add --fresh to begin anew")
     say(f"Training a {config.network} with noise of deviation {config.sigma:g} on 4,000 embedded digits.")
-    train_with_progress(config, folder.path, device="cpu")
+    train_with_progress(config, folder.path, TrainingOptions(device="cpu"))
     say("\nCertifying 50 of its 1,000 test images with 10,000 noisy copies each.")
-    config, network = load_run(folder.path)
     file = certify_with_progress(
-        network,
+        load_target(folder.path, NetworkOptions(device="cpu")),
         data.load(config.data, "test"),
         Certification(sigma=config.sigma, n=10_000),
         folder.certificates,
-        name=config.network,
-        skip=20,
+        images=ImageOptions(skip=20),
     )
     show_summary(file)
     say(f"\nThe run is kept in {folder.path}. Now try:")

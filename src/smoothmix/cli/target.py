@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix.cli.options import ImageOptions, NetworkOptions
 from smoothmix.config import require_sigma
 from smoothmix.errors import UsageError
 
@@ -34,16 +35,15 @@ class Target:
     folder: Path | None = None
 
 
-def load_target(run: Path | None, model: str | None, weights: Path | None) -> Target:
-    """The network that a command was given: a run folder, or --model with or without --weights."""
-    if (run is None) == (model is None):
+def load_target(run: Path | None, options: NetworkOptions) -> Target:
+    """The network that a command was given, on its device: a run folder, or --model with or without --weights."""
+    if (run is None) == (options.model is None):
         raise UsageError("give either a run folder or --model package.module:function")
-    if run is not None:
-        if weights is not None:
-            raise UsageError("--weights goes with --model; a run folder has its own")
-        return _from_folder(run)
-    assert model is not None
-    return _from_function(model, weights)
+    if run is not None and options.weights is not None:
+        raise UsageError("--weights goes with --model; a run folder has its own")
+    target = _from_folder(run) if run is not None else _from_function(options.model or "", options.weights)
+    target.model.to(choose_device(options.device))
+    return target if options.num_classes is None else replace(target, num_classes=options.num_classes)
 
 
 def _from_folder(run: Path) -> Target:
@@ -83,13 +83,14 @@ def choose_sigma(target: Target, sigma: float | None) -> float:
     return sigma
 
 
-def choose_data(target: Target, name: str | None, split: str, data_dir: Path | None) -> Dataset:
+def choose_data(target: Target, options: ImageOptions) -> Dataset:
     """The data set asked for, or that of the training."""
     from smoothmix import data
 
-    if name is None and target.data is None:
+    name = options.data or target.data
+    if name is None:
         raise UsageError("--data is needed: a network of your own does not say what it is for")
-    dataset = data.load(name or target.data or "", split, data_dir=data_dir)
+    dataset = data.load(name, options.split, data_dir=options.data_dir)
     if target.data is not None and dataset.name != target.data:
         warnings.warn(f"the network was trained on {target.data}, not on {dataset.name}", stacklevel=2)
     if dataset.fingerprint == target.trained_on:

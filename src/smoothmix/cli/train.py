@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, progress, say
 from smoothmix.config import Precision, RunConfig
 
 if TYPE_CHECKING:
     from smoothmix.train import EpochMetrics, Listeners
+
+
+TRAINING = TrainingOptions()
 
 
 def train(
@@ -33,13 +37,8 @@ def train(
     learning_rate: float | None = None,
     seed: int | None = None,
     precision: Precision | None = None,
-    data_dir: Path | None = None,
     train_split: str | None = None,
-    allow_partial: Annotated[bool, Parameter(negative="")] = False,
-    device: str = "auto",
-    workers: int | None = None,
-    checkpoint_minutes: float = 10.0,
-    tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    how: TrainingOptions = TRAINING,
     out: Path | None = None,
 ) -> None:
     """Train a network for smoothing, and leave it in a run folder.
@@ -76,20 +75,8 @@ def train(
         Decides initial weights, order, augmentation and noise.
     precision
         bf16 runs the network under autocast.
-    data_dir
-        Folder that holds the data set.
     train_split
         Part of the data set to train on; by default train.
-    allow_partial
-        Train on the parts of the data set that are there, and say so in the run.
-    device
-        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
-    workers
-        Processes that decode pictures; by default none for data in memory, one a core for folders.
-    checkpoint_minutes
-        Save this often within an epoch, besides after each.
-    tensorboard
-        Write TensorBoard events beside metrics.jsonl (needs `pip install smoothmix[tensorboard]`).
     out
         The run folder; by default runs/ and a name made from the settings.
     """
@@ -113,44 +100,24 @@ def train(
         precision=precision,
     )
     made = make_config(wishes)
-    train_with_progress(
-        made,
-        out or Path("runs") / run_name(made),
-        data_dir=data_dir,
-        allow_partial=allow_partial,
-        device=device,
-        workers=workers,
-        checkpoint_minutes=checkpoint_minutes,
-        tensorboard=tensorboard,
-    )
+    train_with_progress(made, out or Path("runs") / run_name(made), how)
 
 
-def train_with_progress(
-    config: RunConfig,
-    path: Path,
-    *,
-    data_dir: Path | None = None,
-    allow_partial: bool = False,
-    device: str = "auto",
-    workers: int | None = None,
-    checkpoint_minutes: float = 10.0,
-    tensorboard: bool = False,
-) -> None:
+def train_with_progress(config: RunConfig, path: Path, how: TrainingOptions = TRAINING) -> None:
     """Train a run, or finish it, and show how far it is."""
     from smoothmix.cli.target import choose_device
     from smoothmix.train import training
 
-    where = choose_device(device)
     with (
-        listening(config, path, tensorboard=tensorboard) as listeners,
+        listening(config, path, tensorboard=how.tensorboard) as listeners,
         training(
             config,
             path,
-            data_dir=data_dir,
-            allow_partial=allow_partial,
-            device=where,
-            workers=workers,
-            checkpoint_minutes=checkpoint_minutes,
+            data_dir=how.data_dir,
+            allow_partial=how.allow_partial,
+            device=choose_device(how.device),
+            workers=how.workers,
+            checkpoint_minutes=how.checkpoint_minutes,
             listeners=listeners,
         ) as trainer,
     ):
