@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from smoothmix.methods import make
+from smoothmix.models import Network, Normalise
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,19 @@ class Problem:
     seed: int = 0
     sharpness: float = 4.0
     dtype: torch.dtype = torch.float64
+    ours: bool = False
+    """Whether it is a `Network`, whose first convolution sees the noise by itself in attacks."""
 
     def network(self):
         torch.manual_seed(self.seed)
         norm = nn.BatchNorm2d if self.batchnorm else nn.Identity
         features = [nn.Conv2d(self.channels, 4, 3), norm(4), nn.ReLU(), nn.Conv2d(4, 6, 2), norm(6), nn.Tanh()]
         pixels = (self.size[0] - 3) * (self.size[1] - 3)
-        network = nn.Sequential(*features, nn.Flatten(), nn.Linear(6 * pixels, self.classes)).to(self.dtype)
+        layers = nn.Sequential(*features, nn.Flatten(), nn.Linear(6 * pixels, self.classes))
+        normalise = Normalise([0.4] * self.channels, [0.3] * self.channels)
+        network = (Network(normalise, layers) if self.ours else layers).to(self.dtype)
         with torch.no_grad():
-            network[-1].weight.mul_(self.sharpness)
+            layers[-1].weight.mul_(self.sharpness)
             for module in network.modules():
                 if isinstance(module, nn.BatchNorm2d):
                     # Statistics far from those of the batch tell eval mode from train mode.
@@ -65,6 +70,7 @@ PROBLEMS = {
     "rgb-3-classes": Problem(channels=3, size=(5, 7), classes=3, batch=4, seed=20),
     "batchnorm-rgb-2-classes": Problem(batchnorm=True, channels=3, size=(7, 4), classes=2, batch=6, seed=30),
     "one-image": Problem(batch=1, classes=7, seed=40),
+    "ours": Problem(ours=True, batchnorm=True, channels=3, seed=60),
 }
 
 CASES = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+NO_ATTACK = {"epsilon": 0.0, "steps": 10, "warmup_epochs": 10}
 SMOOTHADV = {"epsilon": 255 / 256, "steps": 10, "attack": "pgd", "warmup_epochs": 10}
 MACER = {"copies": 16, "beta": 16.0, "gamma": 8.0}
 MIX: dict[str, Any] = {"one_step": False, "warmup_epochs": 10}
@@ -22,9 +23,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "mnist/0.25/macer": {**MACER, "weight": 16.0, "defer_epochs": 31},
     "mnist/0.50/macer": {**MACER, "weight": 16.0, "defer_epochs": 31},
     "mnist/1.00/macer": {**MACER, "weight": 6.0, "defer_epochs": 31},
-    "mnist/0.25/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5},
-    "mnist/0.50/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5},
-    "mnist/1.00/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5},
+    "mnist/0.25/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5, **NO_ATTACK},
+    "mnist/0.50/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5, **NO_ATTACK},
+    "mnist/1.00/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5, **NO_ATTACK},
     "mnist/0.25/smoothmix-eta1": {**MNIST_MIX, "steps": 3, "eta": 1.0},
     "mnist/0.25/smoothmix-eta1-onestep": {**MNIST_MIX, "steps": 3, "eta": 1.0, "one_step": True},
     "mnist/0.25/smoothmix-eta5": {**MNIST_MIX, "steps": 2, "eta": 5.0},
@@ -44,9 +45,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "cifar10/0.25/macer": {**MACER, "weight": 12.0, "defer_epochs": 0},
     "cifar10/0.50/macer": {**MACER, "weight": 4.0, "defer_epochs": 0},
     "cifar10/1.00/macer": {**MACER, "weight": 12.0, "defer_epochs": 200},
-    "cifar10/0.25/consistency": {"copies": 2, "weight": 20.0, "entropy_weight": 0.5},
-    "cifar10/0.50/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5},
-    "cifar10/1.00/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5},
+    "cifar10/0.25/consistency": {"copies": 2, "weight": 20.0, "entropy_weight": 0.5, **NO_ATTACK},
+    "cifar10/0.50/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5, **NO_ATTACK},
+    "cifar10/1.00/consistency": {"copies": 2, "weight": 10.0, "entropy_weight": 0.5, **NO_ATTACK},
     "cifar10/0.25/smoothmix": {**CIFAR_MIX, "step_size": 0.5},
     "cifar10/0.25/smoothmix-onestep": {**CIFAR_MIX, "step_size": 0.5, "one_step": True},
     "cifar10/0.50/smoothmix": {**CIFAR_MIX, "step_size": 1.0},
@@ -55,8 +56,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "cifar10/1.00/smoothmix-onestep": {**CIFAR_MIX, "step_size": 2.0, "one_step": True},
     "imagenet/0.50/gaussian": {},
     "imagenet/1.00/gaussian": {},
-    "imagenet/0.50/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5},
-    "imagenet/1.00/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.1},
+    "imagenet/0.50/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.5, **NO_ATTACK},
+    "imagenet/1.00/consistency": {"copies": 2, "weight": 5.0, "entropy_weight": 0.1, **NO_ATTACK},
     "imagenet/0.50/smoothadv": {**SMOOTHADV, "copies": 1, "steps": 1},
     "imagenet/1.00/smoothadv": {**SMOOTHADV, "copies": 1, "steps": 1, "epsilon": 2.0},
     "imagenet/0.50/smoothmix": IMAGENET_MIX,

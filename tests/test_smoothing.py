@@ -300,3 +300,28 @@ class Returns(nn.Module):
 def test_a_network_that_returns_something_else_or_raises_is_named(what: object, sentence: str) -> None:
     with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+
+
+class Doubled(nn.Conv2d):
+    """A subclass that is no plain convolution."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        models.Network(
+            nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect"), nn.Flatten())
+        ),
+        models.Network(nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten())),
+        models.Network(nn.Identity(), nn.Sequential(Doubled(1, 4, 3), nn.Flatten())),
+        models.Network(nn.Sigmoid(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
+        models.Network(nn.Sequential(models.Normalise([0.5], [0.3])), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
+    ],
+    ids=["reflect", "dilation", "subclass", "own normalise", "wrapped normalise"],
+)
+def test_the_quick_way_is_taken_only_where_it_is_the_same(network: nn.Module) -> None:
+    noise = torch.randn(2, *IMAGES.shape)
+    torch.testing.assert_close(noisy_forward(network, noise)(IMAGES), noisy_logits(network, IMAGES, noise))

@@ -19,10 +19,10 @@ from smoothmix.checkpoint import load_state
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, SmoothmixError, UsageError
 from smoothmix.randomness import Domain, gaussian
-from smoothmix.runs import RunFolder, load_run
+from smoothmix.runs import RunFolder, build_network, load_run
 from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Epoch, cut, prepared
-from smoothmix.train import Listeners, training
+from smoothmix.train import Listeners, Trainer, training
 from smoothmix.weights import state_hash
 
 from conftest import Run, command
@@ -245,3 +245,60 @@ def test_images_that_a_network_cannot_take_are_refused(tiny: RunConfig, tmp_path
     np.savez(tmp_path / "rect.npz", x=np.zeros((20, 20, 28), dtype=np.uint8), y=np.arange(20) % 10)
     with pytest.raises(UsageError, match="lenet takes square images, not 20x28"):
         train(replace(tiny, data=f"npz:{tmp_path / 'rect.npz'}"), tmp_path / "run")
+
+
+def test_resuming_is_exact_with_batchnorm_augmentation_dropout_workers_and_bf16(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pixels, labels = rng.integers(0, 256, (48, 3, 32, 32), dtype=np.uint8), np.arange(48) % 10
+    colour = data.MemoryDataset(
+        name="made",
+        split="train",
+        class_names=tuple("0123456789"),
+        labels=labels,
+        pixels=pixels,
+        augmentation="flip-shift",
+    )
+    method = methods.make("consistency", sigma=0.25)
+    recipe = replace(QUICK.recipe, epochs=2, batch=16, precision="bf16")
+    config = replace(QUICK, data="made", network="cifar_resnet20", normalisation="cifar10", recipe=recipe)
+
+    def run(folder: Path, listeners: Listeners) -> Trainer:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(build_network(config), torch.nn.Dropout(0.3))
+        trainer = Trainer(
+            config=config,
+            folder=RunFolder(folder),
+            method=method,
+            train=colour,
+            test=colour,
+            model=model,
+            device=torch.device("cpu"),
+            workers=2,
+            checkpoint_minutes=1e-9,
+            listeners=listeners,
+        )
+        trainer.resume()
+        trainer.run()
+        return trainer
+
+    whole = run(tmp_path / "whole", Listeners())
+    with pytest.raises(Stop):
+        run(tmp_path / "parts", stop_at(1, 3))
+    before = load_state(RunFolder(tmp_path / "parts").state)
+    assert (before.epoch, before.step) == (1, 2)
+    parts = run(tmp_path / "parts", Listeners())
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, parts.model.state_dict()[name]), name
+    assert metrics_of(tmp_path / "parts")[1]["seconds"] >= before.seconds, "the time before the stop counts too"
+
+
+def test_a_batch_too_small_for_its_chunks_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
+    config = replace(tiny, method={"name": "smoothmix", "sigma": 0.5}, recipe=replace(tiny.recipe, batch=3))
+    with pytest.raises(UsageError, match="160 images in batches of 3 leave no step of 4 chunks to take"):
+        train(config, tmp_path / "run")
+
+
+def test_a_run_keeps_every_setting_of_its_method(tiny: RunConfig, tmp_path: Path) -> None:
+    train(replace(tiny, method={"name": "smoothmix", "sigma": 0.5, "steps": 1}), tmp_path / "run")
+    kept = RunConfig.load(tmp_path / "run" / "config.toml").method
+    assert (kept["eta"], kept["warmup_epochs"], kept["fidelity"], kept["steps"]) == (5.0, 10, "official", 1)

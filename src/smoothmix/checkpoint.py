@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def save_state(path: Path, state: State) -> None:
     """Write the state; a crash in the middle leaves the one before."""
     try:
         with replace_file(path) as temporary:
-            torch.save(asdict(state), temporary)
+            torch.save(vars(state), temporary)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise CheckpointError(
             f"{path}: the checkpoint could not be written ({error}); the one before is untouched"

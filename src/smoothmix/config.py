@@ -17,6 +17,11 @@ from smoothmix.files import atomic_write
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+Fidelity = Literal["official", "paper"]
+FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
+PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
+"""What the paper's text says of every training loop, and the code that made its tables did not do."""
+
 Settings = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -207,7 +212,13 @@ def require_precision(precision: str) -> None:
     require(precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
 
 
-SCALED_METHOD_EPOCHS = ("warmup_epochs", "defer_epochs")
+METHOD_EPOCHS: Mapping[str, Mapping[str, int]] = {
+    "smoothadv": {"warmup_epochs": 10},
+    "macer": {"defer_epochs": 0},
+    "consistency": {"warmup_epochs": 10},
+    "smoothmix": {"warmup_epochs": 10},
+}
+"""Settings of methods that count epochs, with the defaults of their classes, which this module must not import."""
 
 
 def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
@@ -216,8 +227,9 @@ def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
     recipe = config.recipe
     epochs = max(1, round(recipe.epochs * scale))
     drops = tuple(sorted({max(1, round(drop * scale)) for drop in recipe.drops}))
-    method = {k: round(v * scale) if k in SCALED_METHOD_EPOCHS else v for k, v in config.method.items()}
-    return replace(config, method=method, recipe=replace(recipe, epochs=epochs, drops=drops))
+    counted = METHOD_EPOCHS.get(config.method["name"], {})
+    scaled = {name: round(config.method.get(name, default) * scale) for name, default in counted.items()}
+    return replace(config, method={**config.method, **scaled}, recipe=replace(recipe, epochs=epochs, drops=drops))
 
 
 def to_table(settings: Any) -> dict[str, Any]:

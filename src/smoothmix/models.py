@@ -64,18 +64,23 @@ class Network(nn.Module):
 
     def front(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], nn.Module] | None:
         """The affine map that the network begins with, its linear part, and the rest: normalise and a convolution."""
-        body = self.body
-        if not (isinstance(body, nn.Sequential) and isinstance(body[0], nn.Conv2d)):
+        body, normalise = self.body, self.normalise
+        # Exactly these: a subclass, or another way to pad, need not be affine in the way that is used here.
+        if type(body) is not nn.Sequential or type(normalise) not in (nn.Identity, Normalise):
             return None
         first = body[0]
+        if type(first) is not nn.Conv2d or first.padding_mode != "zeros":
+            return None
 
         def affine(images: Tensor) -> Tensor:
-            mapped: Tensor = first(self.normalise(images))
+            mapped: Tensor = first(normalise(images))
             return mapped
 
         def linear(noise: Tensor) -> Tensor:
-            scaled = noise / self.normalise.std if isinstance(self.normalise, Normalise) else noise
-            return nn.functional.conv2d(scaled, first.weight, None, first.stride, first.padding)
+            scaled = noise / normalise.std if isinstance(normalise, Normalise) else noise
+            return nn.functional.conv2d(
+                scaled, first.weight, None, first.stride, first.padding, first.dilation, first.groups
+            )
 
         return affine, linear, body[1:]
 

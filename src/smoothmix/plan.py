@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from smoothmix import presets
-from smoothmix.config import Precision, Recipe, RunConfig, require, scale_epochs
+from smoothmix.config import (
+    FIDELITIES,
+    METHOD_EPOCHS,
+    PAPER_RECIPE,
+    Fidelity,
+    Precision,
+    Recipe,
+    RunConfig,
+    require,
+    scale_epochs,
+)
 from smoothmix.errors import UsageError
 
-USUAL: dict[str, tuple[str, str, Recipe]] = {
-    "sample": ("lenet", "none", Recipe()),
-    "mnist": ("lenet", "none", Recipe()),
-    "fashion-mnist": ("lenet", "none", Recipe()),
-    "cifar10": ("cifar_resnet110", "cifar10", Recipe(epochs=150, learning_rate=0.1, drops=(50, 100))),
-    "imagenet": ("resnet50", "imagenet", Recipe(learning_rate=0.1)),
+USUAL = {
+    "sample": "mnist/0.50/gaussian",
+    "mnist": "mnist/0.50/gaussian",
+    "fashion-mnist": "mnist/0.50/gaussian",
+    "cifar10": "cifar10/0.50/gaussian",
+    "imagenet": "imagenet/0.50/gaussian",
 }
-"""Network, normalisation and recipe that the paper uses on each data set."""
+"""The preset whose network and recipe are the usual ones for each data set."""
+
+OWN_OPTIONS = ("name", "sigma", "fidelity")
+"""Settings of a method that have options of their own, since more than the method depends on them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +48,7 @@ class Wishes:
     sigma: float | None = None
     settings: Sequence[str] = ()
     """Settings of the method, each as name=value."""
-    fidelity: str | None = None
+    fidelity: Fidelity | None = None
     epochs: int | None = None
     epochs_scale: float | None = None
     batch: int | None = None
@@ -46,18 +59,8 @@ class Wishes:
 
 def make_config(wishes: Wishes) -> RunConfig:
     """The settings of the run that a person asked for."""
-    config = _base(wishes)
-    method = dict(config.method)
-    if wishes.method is not None and wishes.method != method["name"]:
-        method = {"name": wishes.method, "sigma": method["sigma"]}
-    method |= _given(sigma=wishes.sigma, fidelity=wishes.fidelity) | _method_settings(wishes.settings)
-    places = _given(data=wishes.data, network=wishes.network, train_split=wishes.train_split)
-    # What is another network, data set, noise or method is no longer the row that the published numbers stand for.
-    other = places or wishes.settings or wishes.method is not None or wishes.sigma is not None
-    config = replace(config, method=method, preset="" if other else config.preset, **places)
-    if wishes.fidelity is not None:
-        paper = wishes.fidelity == "paper"
-        config = replace(config, recipe=replace(config.recipe, nesterov=paper, late_drops=not paper))
+    config = _with_fidelity(_base(wishes), wishes.fidelity)
+    config = replace(config, method=_method(config, wishes), **_places(wishes))
     if wishes.epochs_scale is not None:
         require(wishes.epochs is None, "give --epochs or --epochs-scale, not both")
         config = scale_epochs(config, wishes.epochs_scale)
@@ -68,7 +71,50 @@ def make_config(wishes: Wishes) -> RunConfig:
         seed=wishes.seed,
         precision=wishes.precision,
     )
-    return replace(config, recipe=replace(config.recipe, **recipe))
+    return _honest(replace(config, recipe=replace(config.recipe, **recipe)))
+
+
+def _method(config: RunConfig, wishes: Wishes) -> dict[str, Any]:
+    method = dict(config.method)
+    if wishes.method is not None and wishes.method != method["name"]:
+        kept = {name: method[name] for name in OWN_OPTIONS if name in method}
+        method = {**kept, "name": wishes.method}
+    return method | _given(sigma=wishes.sigma) | _method_settings(wishes.settings)
+
+
+def _places(wishes: Wishes) -> dict[str, Any]:
+    return _given(data=wishes.data, network=wishes.network, train_split=wishes.train_split)
+
+
+def _with_fidelity(config: RunConfig, fidelity: Fidelity | None) -> RunConfig:
+    """The run at another fidelity: what a preset says of it, or what holds for all runs."""
+    if fidelity is None:
+        return config
+    if config.preset:
+        preset = replace(presets.get(config.preset), config=config)
+        return presets.with_fidelity(preset, fidelity).config
+    require(fidelity in FIDELITIES, f"fidelity must be one of {', '.join(FIDELITIES)}, got {fidelity!r}")
+    recipe = PAPER_RECIPE if fidelity == "paper" else {name: getattr(Recipe(), name) for name in PAPER_RECIPE}
+    method = {**config.method, "fidelity": fidelity}
+    return replace(config, method=method, recipe=replace(config.recipe, **dict[str, Any](recipe)))
+
+
+def _honest(config: RunConfig) -> RunConfig:
+    """The run without the name of a preset that it no longer is, or with a note of how its schedule differs from it."""
+    if not config.preset:
+        return config
+    fidelity = config.method.get("fidelity", "official")
+    preset = presets.get(config.preset, fidelity=fidelity).config
+    counted = METHOD_EPOCHS.get(preset.method["name"], {})
+    method = {name: preset.method[name] if name in counted else value for name, value in config.method.items()}
+    if replace(config, method=method, recipe=preset.recipe, notes=(), data_hash="", image_shape=()) != preset:
+        return replace(config, preset="", notes=())
+    differ = [
+        f"{f.name} {getattr(config.recipe, f.name)} instead of {getattr(preset.recipe, f.name)}"
+        for f in fields(Recipe)
+        if f.name != "seed" and getattr(config.recipe, f.name) != getattr(preset.recipe, f.name)
+    ]
+    return replace(config, notes=(f"not the schedule of {config.preset}: {', '.join(differ)}",) if differ else ())
 
 
 def run_name(config: RunConfig) -> str:
@@ -87,15 +133,15 @@ def _base(wishes: Wishes) -> RunConfig:
     if wishes.config is not None:
         return RunConfig.load(wishes.config)
     if wishes.preset is not None:
-        return presets.get(wishes.preset, fidelity="paper" if wishes.fidelity == "paper" else "official").config
+        return presets.get(wishes.preset).config
     if wishes.data is None or wishes.sigma is None:
         raise UsageError("give a preset (`smoothmix presets` lists them), --config, or --data and --sigma")
-    network, normalisation, recipe = USUAL.get(wishes.data, (wishes.network, None, Recipe()))
-    if network is None:
-        raise UsageError(f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50")
     method = {"name": wishes.method or "gaussian", "sigma": wishes.sigma}
-    config = RunConfig(data=wishes.data, network=network, method=method, recipe=recipe)
-    return config if normalisation is None else replace(config, normalisation=normalisation)
+    if wishes.data in USUAL:
+        return replace(presets.get(USUAL[wishes.data]).config, data=wishes.data, method=method, preset="")
+    if wishes.network is None:
+        raise UsageError(f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50")
+    return RunConfig(data=wishes.data, network=wishes.network, method=method)
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -111,6 +157,9 @@ def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
+        require(
+            name.strip() not in OWN_OPTIONS, f"--set cannot set {name.strip()}: there is an option of its own for it"
+        )
         try:
             settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:

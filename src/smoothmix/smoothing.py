@@ -63,9 +63,10 @@ def noisy_forward(model: nn.Module, noise: Tensor) -> Callable[[Tensor], Tensor]
     """x -> logits of x + noise as `noisy_logits` gives them, for many x under one noise and without weight gradients.
 
     A network of ours begins with an affine map, A(x + d) = A(x) + L(d). Its part of the noise is computed once, and
-    A sees each image once instead of once a copy; so does its gradient, the dearest of an attack.
+    A sees each image once instead of once a copy; so does its gradient, the dearest of an attack. One copy has nothing
+    to gain from that.
     """
-    front = model.front() if isinstance(model, Network) else None
+    front = model.front() if isinstance(model, Network) and len(noise) > 1 else None
     if front is None:
         return lambda x: noisy_logits(model, x, noise)
     affine, linear, rest = front

@@ -119,6 +119,7 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
             batch_size=None,
             sampler=range(first, len(epoch)),
             num_workers=workers,
+            prefetch_factor=1,  # a step of ImageNet takes hundreds of megabytes of shared memory
         )
         yield from loader
         return

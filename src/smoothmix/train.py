@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +174,7 @@ class Trainer:
         )
         return (
             f"the loss is not finite in epoch {self.state.epoch + 1}, step {self.state.step + 1} ({parts}); {left}; "
-            "a lower --learning-rate may help"
+            "a lower --learning-rate may help, with another --out"
         )
 
     def _metrics(self, epoch: Epoch, rate: float) -> EpochMetrics:
@@ -216,14 +216,18 @@ def training(
 ) -> Iterator[Trainer]:
     """A trainer for the run in folder `path`, ready to go on from wherever an earlier one stopped."""
     require(checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}")
-    settings = dict(config.method)
-    method = methods.make(settings.pop("name"), **settings)
+    method = _method(config)
+    config = replace(config, method={"name": config.method["name"], **_settings(method)})
     require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
     train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial)
     test = data.load(config.data, "test", data_dir=data_dir)
     config = replace(config, num_classes=train.num_classes, image_shape=train.shape, data_hash=train.fingerprint)
     if train.note and train.note not in config.notes:
         config = replace(config, notes=(*config.notes, train.note))
+    if not Epoch(train, method, config.recipe.seed, 0, config.recipe.batch).ranges:
+        raise UsageError(
+            f"{len(train)} images in batches of {config.recipe.batch} leave no step of {method.copies} chunks to take"
+        )
     folder = RunFolder(path)
     path.mkdir(parents=True, exist_ok=True)
     with exclusive(folder.lock, what=str(path)), torch.random.fork_rng(devices=[]):
@@ -243,6 +247,17 @@ def training(
         )
         trainer.resume()
         yield trainer
+
+
+def _method(config: RunConfig) -> Method:
+    settings = dict(config.method)
+    return methods.make(settings.pop("name"), **settings)
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    """All settings of a method, defaults too: what is kept with a run must not change when a default does."""
+    values = {f.name: getattr(method, f.name) for f in fields(method) if f.init}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _default_workers(dataset: Dataset) -> int:

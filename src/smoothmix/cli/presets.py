@@ -24,7 +24,8 @@ def presets(
     from smoothmix import presets as library
 
     matching = library.names(name or "*", data=data, sigma=sigma, method=method)
-    if name is not None and matching in ([], [name]):
+    plain = name is not None and not any(sign in name for sign in "*?[")
+    if name is not None and (matching == [name] or (plain and not matching)):
         print(library.to_toml(library.get(name)), end="")
         return
     rows = []

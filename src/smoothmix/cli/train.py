@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, progress, say
-from smoothmix.config import Precision, RunConfig
+from smoothmix.config import Fidelity, Precision, RunConfig
 
 if TYPE_CHECKING:
     from smoothmix.train import EpochMetrics, Listeners
@@ -30,7 +30,7 @@ def train(
     method: str | None = None,
     sigma: float | None = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
-    fidelity: str | None = None,
+    fidelity: Fidelity | None = None,
     epochs: int | None = None,
     epochs_scale: float | None = None,
     batch: int | None = None,
@@ -165,12 +165,14 @@ def _event_writer(path: Path) -> Callable[[EpochMetrics], None]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UsageError("--tensorboard needs TensorBoard: pip install 'smoothmix[tensorboard]'") from None
-    writer = SummaryWriter(path / "tensorboard")
+    writers: list[SummaryWriter] = []  # made with the first epoch: a command that is refused leaves nothing behind
 
     def write(metrics: EpochMetrics) -> None:
-        values = {"loss": metrics.loss, "accuracy": metrics.accuracy, "learning_rate": metrics.learning_rate}
+        if not writers:
+            writers.append(SummaryWriter(path / "tensorboard"))
+        values = {name: value for name, value in vars(metrics).items() if name not in ("epoch", "parts")}
         for name, value in {**values, **metrics.parts}.items():
-            writer.add_scalar(name, value, metrics.epoch)
-        writer.flush()
+            writers[0].add_scalar(name, value, metrics.epoch)
+        writers[0].flush()
 
     return write

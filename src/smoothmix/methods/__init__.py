@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.errors import UsageError, unknown_name
-from smoothmix.methods.base import FIDELITIES, Fidelity, Loss, Method, Step
+from smoothmix.methods.base import Loss, Method, Step
 from smoothmix.methods.consistency import Consistency
 from smoothmix.methods.gaussian import Gaussian
 from smoothmix.methods.macer import Macer

@@ -7,17 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
+from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-Fidelity = Literal["official", "paper"]
-FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 
 
 @final

@@ -52,6 +52,8 @@ class SmoothMix(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_int(self, "steps", "warmup_epochs")
+        if not isinstance(self.one_step, bool):
+            raise UsageError(f"one_step must be true or false, got {self.one_step!r}")
         require_positive(self, "step_size", *given(self, "one_step_radius", "limit"))
         require_not_negative(self, "eta")
         if self.one_step and self.steps == 0:

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from smoothmix.config import RunConfig, from_table
+from smoothmix.config import FIDELITIES, PAPER_RECIPE, Fidelity, RunConfig, from_table
 from smoothmix.errors import UsageError, unknown_name
 from smoothmix.presets._rows import rows
-
-if TYPE_CHECKING:
-    from smoothmix.methods.base import Fidelity
-
-FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
-
-PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
-"""What the paper's text says of every training loop, and the code that made its tables did not do."""
 
 
 @dataclass(frozen=True, kw_only=True)
