@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from smoothmix import methods, presets
-from smoothmix.config import RunConfig, from_table, scale_epochs
+from smoothmix.config import RunConfig, scale_epochs
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
+from smoothmix.tables import from_table
 
 ALL = presets.names()
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from smoothmix import models, randomness
+from smoothmix import randomness
 from smoothmix.config import Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_forward, noisy_logits
+from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_logits
 
 from conftest import Linear, small_convnet
 
@@ -193,23 +193,6 @@ def test_noisy_logits_are_those_of_each_copy() -> None:
         torch.testing.assert_close(logits[copy], model(x + noise[copy]), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "size"), [("lenet", 28), ("cifar_resnet20", 32), ("resnet50", 64)])
-def test_a_network_of_ours_sees_the_noise_once_and_gives_the_same_logits_and_gradient(name: str, size: int) -> None:
-    torch.manual_seed(0)
-    model = models.build(name).double().eval()
-    x = torch.rand(2, models.NETWORKS[name].channels, size, size, dtype=torch.float64, requires_grad=True)
-    noise = 0.5 * torch.randn(3, *x.shape, dtype=torch.float64)
-    quick, plain = noisy_forward(model, noise)(x), noisy_logits(model, x, noise)
-    torch.testing.assert_close(quick, plain, rtol=1e-9, atol=1e-9)
-    gradients = [torch.autograd.grad(logits.log_softmax(-1)[..., 1].sum(), x)[0] for logits in (quick, plain)]
-    torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
-
-
-def test_any_other_network_takes_the_plain_way() -> None:
-    model, noise = small_convnet().eval(), torch.randn(2, *IMAGES.shape)
-    torch.testing.assert_close(noisy_forward(model, noise)(IMAGES), noisy_logits(model, IMAGES, noise))
-
-
 class CountsThreads(nn.Module):
     """Notes how many OpenMP threads its forward may use. torch's own answer would set the number up first."""
 
@@ -300,28 +283,3 @@ class Returns(nn.Module):
 def test_a_network_that_returns_something_else_or_raises_is_named(what: object, sentence: str) -> None:
     with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
-
-
-class Doubled(nn.Conv2d):
-    """A subclass that is no plain convolution."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(x)
-
-
-@pytest.mark.parametrize(
-    "network",
-    [
-        models.Network(
-            nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect"), nn.Flatten())
-        ),
-        models.Network(nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten())),
-        models.Network(nn.Identity(), nn.Sequential(Doubled(1, 4, 3), nn.Flatten())),
-        models.Network(nn.Sigmoid(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
-        models.Network(nn.Sequential(models.Normalise([0.5], [0.3])), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
-    ],
-    ids=["reflect", "dilation", "subclass", "own normalise", "wrapped normalise"],
-)
-def test_the_quick_way_is_taken_only_where_it_is_the_same(network: nn.Module) -> None:
-    noise = torch.randn(2, *IMAGES.shape)
-    torch.testing.assert_close(noisy_forward(network, noise)(IMAGES), noisy_logits(network, IMAGES, noise))

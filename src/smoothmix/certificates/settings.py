@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from smoothmix.config import Certification, from_table, read_toml, require, to_toml
+from smoothmix.config import Certification, require
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.files import atomic_write
+from smoothmix.tables import from_table, read_toml, to_toml
 from smoothmix.version import __version__
 
 FORMAT = 1

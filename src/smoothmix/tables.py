@@ -1,0 +1,92 @@
+"""Frozen settings as TOML tables and back: unknown keys and wrong types are refused by file and key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+import tomli_w
+
+from smoothmix.errors import SmoothmixError, UsageError, unknown_name
+
+T = TypeVar("T")
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """A settings value as nested tables of what TOML can hold, without what is empty by default."""
+    table: dict[str, Any] = _plain(asdict(settings))
+    empty = [f.name for f in fields(settings) if not f.default and table.get(f.name) in ("", [], {})]
+    return {k: v for k, v in table.items() if k not in empty}
+
+
+def _plain(value: Any) -> Any:
+    """The value with lists for tuples, and without what is None: TOML has no word for it."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items() if v is not None}
+    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def to_toml(settings: Any) -> str:
+    """A settings value as TOML text."""
+    return tomli_w.dumps(to_table(settings))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SmoothmixError(f"{path}: cannot be read as TOML ({error})") from error
+
+
+def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
+    """A settings value from a table; unknown keys and wrong types are refused by file and key."""
+    hints = get_type_hints(cls)
+    every = [f for f in fields(cls) if f.init]  # type: ignore[arg-type]
+    names = [f.name for f in every]
+    values = {}
+    for key, value in table.items():
+        if key not in names:
+            raise UsageError(f"{where}: {unknown_name('setting', key, names)}")
+        values[key] = _fit(value, hints[key], where=f"{where}: {key}")
+    needed = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise UsageError(f"{where}: lacks {', '.join(missing)}")
+    try:
+        return cls(**values)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _fit(value: Any, hint: Any, *, where: str) -> Any:
+    """The value as the type its field wants, or an error."""
+    if isinstance(hint, type) and is_dataclass(hint):
+        return from_table(hint, _want(value, dict, where), where=where)
+    if get_origin(hint) is Mapping:
+        return _want(value, dict, where)
+    if hint is float and type(value) in (int, float):
+        return float(value)
+    if hint in (int, bool, str):
+        return _want(value, hint, where)
+    if hint == tuple[int, ...]:
+        return tuple(_want(v, int, where) for v in _want(value, list, where))
+    if hint == tuple[str, ...]:
+        return tuple(_want(v, str, where) for v in _want(value, list, where))
+    if get_origin(hint) is Literal:
+        return _want(value, str, where)
+    raise UsageError(f"{where}: must be a number, got {value!r}")
+
+
+KINDS = {int: "a whole number", str: "text in quotes", bool: "true or false", list: "a list", dict: "a table"}
+
+
+def _want(value: Any, kind: type, where: str) -> Any:
+    if type(value) is not kind:  # bool is an int to isinstance, but never what a file should say for one
+        raise UsageError(f"{where}: must be {KINDS[kind]}, got {value!r}")
+    return value
