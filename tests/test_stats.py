@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -134,6 +135,13 @@ def test_draws_for_a_radius_is_the_smallest_number_that_can_certify_it(r: float,
     assert largest_radius(n, alpha=alpha, sigma=sigma) >= r * (1 - 1e-9)
     if n > 1:
         assert alpha ** (1 / (n - 1)) <= 0.5 + 1e-12 or largest_radius(n - 1, alpha=alpha, sigma=sigma) < r * (1 + 1e-9)
+
+
+@given(st.integers(1, 60), st.sampled_from([-1, 0, 1]))
+def test_the_smallest_n_that_certifies_anything_is_exact_at_powers_of_two(k: int, side: int) -> None:
+    alpha = math.nextafter(2.0**-k, 1.0 if side > 0 else 0.0) if side else 2.0**-k
+    n = draws_for(0.0, alpha=alpha, sigma=1.0)
+    assert Fraction(1, 2**n) < Fraction(alpha) <= Fraction(1, 2 ** (n - 1))
 
 
 @given(st.integers(1, 10**6), ALPHAS, st.floats(0.1, 2.0))

@@ -80,8 +80,10 @@ def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
     # All n votes give the bound alpha^(1/n), which reaches 1 - q from n = log(alpha) / log(1 - q) on.
     lacking = float(ndtr(-wanted / sigma))
     require(lacking > 0, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
-    least = math.log(alpha) / math.log1p(-lacking)
-    return max(1, math.ceil(least) if wanted > 0 else math.floor(least) + 1)  # radius 0 needs more than 1/2
+    if wanted == 0:  # the bound must exceed 1/2: the smallest n with 2^-n < alpha, by its binary exponent and exact
+        mantissa, exponent = math.frexp(alpha)
+        return 2 - exponent if mantissa == 0.5 else 1 - exponent
+    return max(1, math.ceil(math.log(alpha) / math.log1p(-lacking)))
 
 
 def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
@@ -117,7 +119,7 @@ def draws_to_predict(alpha: float) -> int:
     11
     """
     require_alpha(alpha)
-    return max(1, math.ceil(1 - math.log2(alpha)))
+    return 2 - math.frexp(alpha)[1]  # the binary exponent says it exactly, where a logarithm would round
 
 
 def require_enough_to_predict(n: int, *, alpha: float) -> None:
