@@ -80,10 +80,10 @@ def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
     # All n votes give the bound alpha^(1/n), which reaches 1 - q from n = log(alpha) / log(1 - q) on.
     lacking = float(ndtr(-wanted / sigma))
     require(lacking > 0, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
-    if wanted == 0:  # the bound must exceed 1/2: the smallest n with 2^-n < alpha, by its binary exponent and exact
-        mantissa, exponent = math.frexp(alpha)
-        return 2 - exponent if mantissa == 0.5 else 1 - exponent
-    return max(1, math.ceil(math.log(alpha) / math.log1p(-lacking)))
+    # Any certificate needs more than 1/2: the smallest n with 2^-n < alpha, read off the binary exponent exactly.
+    mantissa, exponent = math.frexp(alpha)
+    anything = 2 - exponent if mantissa == 0.5 else 1 - exponent
+    return anything if wanted == 0 else max(anything, math.ceil(math.log(alpha) / math.log1p(-lacking)))
 
 
 def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
