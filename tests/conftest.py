@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,12 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
 
 from smoothmix.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+
+# Busy machines are slow, which is no failure; what must pass before a change lands does not roll dice.
+settings.register_profile("smoothmix", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("smoothmix")
 
 # Two test processes share two cores.
 torch.set_num_threads(1)
