@@ -48,6 +48,6 @@ def test_a_cifar_resnet_trains_on_colour_images(smoothmix: Run, tmp_path: Path) 
     options = ("--data", "npz:c.npz", "--network", "cifar_resnet20", "--sigma", 0.25, "--method", "consistency")
     done = smoothmix("train", *options, "--batch", 20, "--epochs", 1, "--out", "run", "--tensorboard")
     assert done.code == 0, done.err
-    assert "1 epochs" in done.err
+    assert "1 epoch," in done.err
     assert smoothmix("certify", "run", "--n0", 5, "--n", 50, "--max", 2).code == 0
     assert list((tmp_path / "run" / "tensorboard").glob("events*")), "TensorBoard's events are there"

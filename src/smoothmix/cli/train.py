@@ -128,7 +128,8 @@ def train_with_progress(config: RunConfig, path: Path, how: TrainingOptions = TR
             return
         metrics = trainer.run()
     right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""
-    say(f"trained {path}: {trainer.method}, {trainer.state.epoch} epochs{right}")
+    epochs = trainer.state.epoch
+    say(f"trained {path}: {trainer.method}, {epochs} epoch{'' if epochs == 1 else 's'}{right}")
 
 
 @contextmanager
