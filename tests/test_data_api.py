@@ -92,7 +92,6 @@ def test_sample_is_small_and_what_it_was_made_to_be():
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared beside the checkout")
 def test_sample_has_training_images_of_mnist_alone():
     mnist = {name: load("mnist", name, data_dir=SHARED) for name in ("train", "test")}
     known = {image.tobytes(): label for image, label in zip(mnist["train"].pixels, mnist["train"].labels, strict=True)}

@@ -260,7 +260,6 @@ def test_damaged_pickles_are_read_or_refused(at, value):
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared beside the checkout")
 def test_real_cifar10_as_far_as_it_is_there():
     test = load("cifar10", data_dir=SHARED)
     assert (len(test), test.fingerprint) == (10_000, "874375b717e807c4")

@@ -240,7 +240,6 @@ def test_the_list_of_classes_is_complete_and_in_order():
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared beside the checkout")
 def test_real_pictures_have_their_true_classes():
     dataset = load("imagenet", "val", data_dir=SHARED)
     with (SHARED / "imagenet-sample" / "files.csv").open(newline="") as file:

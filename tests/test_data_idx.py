@@ -176,7 +176,6 @@ def test_one_altered_byte_never_gives_other_images(tmp_path_factory, at, value):
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared beside the checkout")
 def test_real_mnist():
     train, test = (load("mnist", split, data_dir=SHARED) for split in ("train", "test"))
     assert (len(train), len(test)) == (60_000, 10_000)
@@ -186,7 +185,6 @@ def test_real_mnist():
 
 
 @pytest.mark.shared
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared beside the checkout")
 def test_mnist_is_not_taken_for_fashion():
     with pytest.raises(DataError, match="altered, or of another data set"):
         load("fashion-mnist", data_dir=SHARED / "mnist")

@@ -184,10 +184,11 @@ class Sampler:
         self._channels_last = False
         if self.device.type != "cpu" or image.dim() != 3:
             return
-        with ExitStack() as trial, torch.inference_mode():
+        with ExitStack() as trial:
             trial.enter_context(channels_last(self.model))
             try:
-                self.model(image.expand(2, *image.shape).contiguous(memory_format=torch.channels_last))
+                with torch.inference_mode():
+                    self.model(image.expand(2, *image.shape).contiguous(memory_format=torch.channels_last))
             except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
                 return
             self._held.push(trial.pop_all())
