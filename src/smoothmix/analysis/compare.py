@@ -1,0 +1,128 @@
+"""Several certificate files side by side: what sets them apart, paired differences, means over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smoothmix.analysis import intervals, metrics
+from smoothmix.analysis.intervals import CONFIDENCE, Estimate
+from smoothmix.analysis.measured import Ints, Measured
+from smoothmix.errors import UsageError
+
+FEW_IMAGES = 500
+"""Below this, an interval of certified accuracy is wider than most differences between methods."""
+
+
+def what_differs(every: Sequence[Measured]) -> list[str]:
+    """What keeps these files from being compared as they stand, a sentence each; empty where nothing does."""
+    found = []
+    for name, get in QUESTIONS.items():
+        groups: dict[str, list[str]] = {}
+        for m in every:
+            groups.setdefault(get(m), []).append(m.name)
+        if len(groups) > 1:
+            said = "; ".join(f"{answer} ({_some_names(names)})" for answer, names in groups.items())
+            found.append(f"{name} differs: {said}")
+    if len(every) > 1 and not all(same_images(every[0], other) for other in every[1:]):
+        counts = ", ".join(f"{m.name}: {len(m)}" for m in every)
+        found.append(f"not the same images ({counts})")
+    return found
+
+
+def _certification(name: str) -> Callable[[Measured], str]:
+    return lambda m: str(getattr(m.settings.certification, name)) if m.settings else "not recorded"
+
+
+QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
+    "sigma": lambda m: "not recorded" if m.sigma is None else f"{m.sigma:g}",
+    "n": _certification("n"),
+    "n0": _certification("n0"),
+    "alpha": _certification("alpha"),
+    "the guarantee": lambda m: m.settings.mode if m.settings else "not recorded",
+    "precision": _certification("precision"),
+    "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else "not recorded",
+    "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
+}
+"""What must be the same where two numbers are to be compared."""
+
+
+def _some_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def same_images(one: Measured, other: Measured) -> bool:
+    """Whether two files hold the same images, in the same order, with the same labels."""
+    return np.array_equal(one.idx, other.idx) and np.array_equal(one.label, other.label)
+
+
+def shared_images(one: Measured, other: Measured) -> Ints:
+    """The images that both files hold; labels that contradict each other mean two data sets, which are refused."""
+    both, here, there = np.intersect1d(one.idx, other.idx, return_indices=True)
+    if not np.array_equal(one.label[here], other.label[there]):
+        raise UsageError(f"{one.name} and {other.name} have other labels for the same images: not the same data set")
+    return np.asarray(both, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """How far one file's ACR lies above another's, on the images that both have."""
+
+    images: int
+    acr: Estimate
+
+
+def paired_difference(one: Measured, other: Measured, *, confidence: float = CONFIDENCE) -> Paired | None:
+    """ACR of `one` minus ACR of `other` with a paired bootstrap interval; None where they share no image."""
+    both = shared_images(one, other)
+    if not len(both):
+        return None
+    gap = _by_image(one, both) - _by_image(other, both)
+    return Paired(images=len(both), acr=intervals.mean(gap, confidence=confidence))
+
+
+def _by_image(measured: Measured, images: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    order = np.argsort(measured.idx)
+    return measured.counted[order[np.searchsorted(measured.idx, images, sorter=order)]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """The same training with several seeds."""
+
+    count: int
+    acr: float
+    acr_deviation: float | None
+    """With n - 1 in the denominator; None for a single seed."""
+    accuracy: tuple[float, ...]
+    """Mean certified accuracy at the radii asked for."""
+    accuracy_deviation: tuple[float | None, ...]
+
+
+def over_seeds(every: Sequence[Measured], *, at: Sequence[float]) -> Seeds:
+    """Mean and deviation over seeds; files that differ in more than the seed are refused by what differs."""
+    found = what_differs(every)
+    if found:
+        raise UsageError(f"cannot be averaged over seeds: {'; '.join(found)}")
+    acrs = [metrics.average_certified_radius(m.radius, m.correct) for m in every]
+    accuracy = np.array([m.accuracy_at(at) for m in every])
+    return Seeds(
+        count=len(every),
+        acr=float(np.mean(acrs)),
+        acr_deviation=metrics.deviation(acrs),
+        accuracy=tuple(accuracy.mean(axis=0).tolist()),
+        accuracy_deviation=tuple(metrics.deviation(column) for column in accuracy.T),
+    )
+
+
+def warnings_about(every: Sequence[Measured]) -> list[str]:
+    """Everything that a reader of a comparison must know before the numbers."""
+    few = [m.name for m in every if len(m) < FEW_IMAGES]
+    said = [f"not to be compared as they stand: {difference}" for difference in what_differs(every)]
+    if few:
+        said.append(f"few images, so wide intervals: {_some_names(few)} ({min(len(m) for m in every)} images)")
+    if any(m.paper_rounding for m in every):
+        said.append("radii are rounded to nearest at three digits, as in the paper's logs, which is not sound")
+    return said + [f"{m.name}: {note}" for m in every for note in m.notes]

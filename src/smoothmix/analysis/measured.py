@@ -1,0 +1,228 @@
+"""One certificate file as arrays, with what is known of how it was made."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from smoothmix import certificates
+from smoothmix.analysis import intervals, metrics
+from smoothmix.analysis.intervals import CONFIDENCE, Estimate
+from smoothmix.analysis.rounding import lower_end, paper_rounded
+from smoothmix.certificates import Certificates, FileSettings
+from smoothmix.config import RunConfig
+from smoothmix.errors import UsageError
+from smoothmix.stats import ABSTAIN, largest_radius
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """What certification found on each image, whoever wrote the file; never radii that were rounded up."""
+
+    name: str
+    """What tables and legends call it."""
+
+    path: Path
+    idx: Ints
+    label: Ints
+    predict: Ints
+    """The certified class, or -1 for abstention."""
+
+    radius: Floats
+    """Certified radii; of a log that prints few digits, the lower ends of what was rounded."""
+
+    printed: Floats
+    """The radii as they stand in the file."""
+
+    probability: Floats
+    """p_A, the selected class's share of the draws: of a log without votes, what the radius says it is at least.
+    Not a number where nothing was drawn."""
+
+    sigma: float | None = None
+    settings: FileSettings | None = None
+    """None for logs of the field, which say nothing about themselves."""
+
+    config: RunConfig | None = None
+    """The training, where the file lies in a run folder."""
+
+    training: Sequence[Mapping[str, Any]] = ()
+    """The lines of metrics.jsonl."""
+
+    paper_rounding: bool = False
+    """Whether radii were rounded to nearest as in the paper's logs."""
+
+    notes: tuple[str, ...] = field(default=())
+    """What a reader must know, such as a line that was cut."""
+
+    def __len__(self) -> int:
+        return len(self.idx)
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        """Whether each image is certified as its label."""
+        return np.asarray(self.predict == self.label)
+
+    @cached_property
+    def counted(self) -> Floats:
+        """The radius of each image, 0 where it is wrong: what the ACR averages."""
+        return self.radius * self.correct
+
+    @property
+    def skips_wrong(self) -> bool:
+        """Whether wrong images were left without draws, so that nobody knows which of them would abstain."""
+        return self.settings is not None and self.settings.certification.skip_wrong
+
+    @property
+    def method(self) -> str:
+        """Name of the training method; empty where it is not recorded."""
+        return str(self.config.method["name"]) if self.config else ""
+
+    @property
+    def largest_radius(self) -> float | None:
+        """What the draws could certify at most: the cliff in every curve. None where they are not recorded."""
+        if self.settings is None:
+            return None
+        how = self.settings.certification
+        return largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
+
+    def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
+        """Average certified radius."""
+        return intervals.mean(self.counted, confidence=confidence)
+
+    def accuracy(self, at: Sequence[float], *, confidence: float = CONFIDENCE) -> list[Estimate]:
+        """Certified accuracy at each radius; at 0, the share of images that are right and not abstained on."""
+        counts = np.rint(self.accuracy_at(at) * len(self)).astype(int).tolist()
+        return [intervals.share(count, len(self), confidence=confidence) for count in counts]
+
+    def accuracy_at(self, at: Sequence[float]) -> Floats:
+        """Certified accuracy at each radius, without intervals."""
+        return metrics.certified_accuracy(self.radius, self.correct, at=at)
+
+    def abstention(self, *, confidence: float = CONFIDENCE) -> Estimate | None:
+        """Share of images without an answer; None where wrong images were skipped, and so not measured."""
+        if self.skips_wrong:
+            return None
+        return intervals.share(int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence)
+
+    def probabilities_at(self, at: Sequence[float]) -> Floats:
+        """Share of images that are right with a p_A of at least x, for each x."""
+        right = np.where(self.correct, np.nan_to_num(self.probability), 0.0)
+        return metrics.share_at_least(right, at=at)
+
+    def only(self, images: Ints) -> Measured:
+        """The same file as if it held these images only."""
+        keep = np.isin(self.idx, images)
+        names = ("idx", "label", "predict", "radius", "printed", "probability")
+        return replace(self, **{name: getattr(self, name)[keep] for name in names})
+
+    def as_in_the_paper(self) -> Measured:
+        """The same file with radii rounded to nearest at three digits, as the paper's logs have them: not sound."""
+        return replace(self, radius=paper_rounded(self.printed), paper_rounding=True)
+
+
+def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
+    """What a certificate file, a run folder or a log of the field holds; `name=path` gives it a name."""
+    name, path = _named(str(source))
+    file = certificates.read(path)
+    if not file.rows:
+        raise UsageError(f"{file.path}: has no certificates yet")
+    config, training = _run(file.path.parent) if file.path.name.startswith("certificates.") else (None, ())
+    return from_file(
+        file, name=name or _title(file.path, config), paper_rounding=paper_rounding, config=config, training=training
+    )
+
+
+def from_file(
+    file: Certificates,
+    *,
+    name: str,
+    paper_rounding: bool = False,
+    sigma: float | None = None,
+    config: RunConfig | None = None,
+    training: Sequence[Mapping[str, Any]] = (),
+) -> Measured:
+    """The rows of a file as arrays."""
+    rows, settings = file.rows, file.settings
+    sigma = settings.certification.sigma if settings else sigma or sigma_in(file.path)
+    printed = file.radius
+    radius = printed if all(row.has_votes for row in rows) else lower_end(printed)
+    measured = Measured(
+        name=name,
+        path=file.path,
+        idx=np.array([row.idx for row in rows], dtype=np.int64),
+        label=np.array([row.label for row in rows], dtype=np.int64),
+        predict=np.array([row.predict for row in rows], dtype=np.int64),
+        radius=radius,
+        printed=printed,
+        probability=_probabilities(file, radius, sigma),
+        sigma=sigma,
+        settings=settings,
+        config=config,
+        training=training,
+        notes=(*file.notes, *_unfinished(file)),
+    )
+    return measured.as_in_the_paper() if paper_rounding else measured
+
+
+def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> Floats:
+    if any(row.has_votes for row in file.rows):
+        pairs = [(row.counts or {}, row.selected, row.n) for row in file.rows]
+        return np.array([votes.get(chosen or 0, 0) / n if n else math.nan for votes, chosen, n in pairs])
+    if sigma is None:
+        return np.full(len(radius), math.nan)
+    return np.where(radius > 0, ndtr(radius / sigma), math.nan)
+
+
+def _unfinished(file: Certificates) -> list[str]:
+    missing = len(file.missing)
+    return [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"] if missing else []
+
+
+def sigma_in(path: Path) -> float | None:
+    """The noise that the field writes into the names of its logs and folders: noise_0.50, noise_0.5_1801.
+
+    >>> sigma_in(Path("logs/cohen/noise_0.50_1801")), sigma_in(Path("mine.tsv"))
+    (0.5, None)
+    """
+    found = re.search(r"noise_(\d+(?:\.\d+)?)", str(path))
+    return float(found[1]) if found and float(found[1]) > 0 else None
+
+
+def _named(source: str) -> tuple[str, Path]:
+    name, equals, path = source.partition("=")
+    return (name, Path(path)) if equals and not Path(source).exists() else ("", Path(source))
+
+
+def _title(path: Path, config: RunConfig | None) -> str:
+    inside = path.name.split(".")[0] == "certificates"
+    return (path.parent.resolve().name if inside else path.name.removesuffix(".tsv")) or str(path)
+
+
+def _run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
+    """The settings and the metrics of the training in a run folder, as far as they are there."""
+    config, metrics_file = folder / "config.toml", folder / "metrics.jsonl"
+    try:
+        lines = metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []
+        training = [json.loads(line) for line in lines if line.endswith("}")]
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{metrics_file}: cannot be read ({error})") from error
+    return (RunConfig.load(config) if config.exists() else None), training
+
+
+def unique_names(every: Sequence[Measured]) -> list[Measured]:
+    """The same files under names that tell them apart: with their folders where two are called alike."""
+    names = [m.name for m in every]
+    return [replace(m, name=f"{m.name} ({m.path.parent})") if names.count(m.name) > 1 else m for m in every]

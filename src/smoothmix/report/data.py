@@ -1,0 +1,157 @@
+"""What the page shows, as plain values: numbers first, the template after them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smoothmix.analysis import Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A line to be drawn."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """How far a run's ACR lies from the baseline's on the images that both have."""
+
+    versus: str
+    """Name of the baseline."""
+    images: int
+    """How many images both have."""
+    acr: Estimate
+    """The paired difference, positive where this run is more robust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """What the paper says of the preset that a run is."""
+
+    acr: float
+    """The mean over seeds where the paper has it, otherwise the main table's number."""
+    deviation: float | None
+    """Over the paper's seeds."""
+    accuracy: Mapping[float, float]
+    """By radius, as a share of 1."""
+    deviations_away: float | None
+    """How many of those deviations this run's ACR lies above it; None without a deviation."""
+    source: str
+    caution: str
+    """Why the two may not be compared as they stand (fewer epochs, images or draws); empty where they may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """What metrics.jsonl holds, by epoch."""
+
+    epochs: Sequence[int]
+    loss: Sequence[float]
+    accuracy: Sequence[float]
+    """Share of noisy test images classified right."""
+    learning_rate: Sequence[float]
+    parts: Mapping[str, Sequence[float]]
+    """The parts of the loss by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One certificate file and what is known of the network behind it."""
+
+    name: str
+    method: str
+    """Such as `gaussian`; empty where it is not recorded."""
+    sigma: float | None
+    data: str
+    images: int
+    n: int | None
+    alpha: float | None
+    mode: str
+    acr: Estimate
+    accuracy: Sequence[Estimate]
+    """Certified accuracy at the page's `radii`."""
+    accuracy_bound: Sequence[float] | None
+    """What certified accuracy is at least, with confidence 1 - rho (Cohen et al.); None where alpha is not recorded."""
+    abstention: Estimate | None
+    """None where it was not measured."""
+    difference: Difference | None
+    """None for the baseline itself, and where there is nothing to compare with."""
+    published: PublishedRow | None
+    largest_radius: float | None
+    """What its draws could certify at most: where every curve must fall to zero."""
+    curve: Curve
+    """Certified accuracy against radius."""
+    probabilities: Curve | None
+    """Share of images that are right with a p_A of at least x."""
+    histogram: Curve
+    """Left edges of bins of the radius, and the share of images in each; wrong images are in none."""
+    training: Training | None
+    settings: Mapping[str, str]
+    commands: Sequence[str]
+    """What to type to get this run again."""
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vote:
+    """What one run says of one image."""
+
+    run: int
+    """Position of the run on the page."""
+    predict: str
+    """Name of the class; `abstains` where there is none."""
+    correct: bool
+    radius: float
+    votes: Sequence[tuple[str, int]]
+    """The classes with most votes; empty where the file has none."""
+    n: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A test image with what every run says of it."""
+
+    idx: int
+    label: str
+    source: str
+    """A data: address of the picture; empty where the data set is not at hand."""
+    width: int
+    height: int
+    tags: Sequence[str]
+    """Of `wrong`, `abstained`, `smallest radius`, `models disagree`."""
+    verdicts: Sequence[Vote]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the page that something else made, such as a study."""
+
+    title: str
+    html: str
+    """Trusted: escaped by whoever made it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """Everything on the page."""
+
+    title: str
+    made: str
+    """When, and by which version."""
+    radii: Sequence[float]
+    """Columns of the summary table."""
+    confidence: float
+    """Of the intervals."""
+    rho: float
+    """Chance that `accuracy_bound` is too high."""
+    paper_rounding: bool
+    warnings: Sequence[str]
+    runs: Sequence[RunView]
+    pictures: Sequence[Picture] = ()
+    pictures_note: str = ""
+    """What is to be known about the pictures, such as that they are a choice of many."""
+    sections: Sequence[Section] = field(default_factory=tuple)
