@@ -19,7 +19,8 @@ from smoothmix.checkpoint import load_state
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, SmoothmixError, UsageError
 from smoothmix.randomness import Domain, gaussian
-from smoothmix.runs import RunFolder, build_network, load_run
+from smoothmix.run_folder import RunFolder
+from smoothmix.runs import build_network, load_run
 from smoothmix.smoothing import noisy_accuracy
 from smoothmix.train import Listeners, Trainer, training
 from smoothmix.weights import state_hash

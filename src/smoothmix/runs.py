@@ -1,8 +1,7 @@
-"""Run folders: what is where, and the trained network in one."""
+"""The trained network in a run folder."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,44 +10,8 @@ from torch import nn
 from smoothmix import models
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
+from smoothmix.run_folder import RunFolder
 from smoothmix.weights import load_weights
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """A folder that holds one training run and what became of it."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The settings, as TOML."""
-        return self.path / "config.toml"
-
-    @property
-    def metrics(self) -> Path:
-        """A line of JSON an epoch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def weights(self) -> Path:
-        """The trained network; exists once training has ended."""
-        return self.path / "checkpoint" / "weights.safetensors"
-
-    @property
-    def state(self) -> Path:
-        """Where training stands."""
-        return self.path / "checkpoint" / "state.pt"
-
-    @property
-    def certificates(self) -> Path:
-        """The certificates of the trained network."""
-        return self.path / "certificates.tsv"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that trains."""
-        return self.path / "train.lock"
 
 
 def build_network(config: RunConfig) -> nn.Module:

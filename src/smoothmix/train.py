@@ -24,7 +24,8 @@ from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.files import atomic_write
 from smoothmix.locks import exclusive
 from smoothmix.methods import Loss, Method
-from smoothmix.runs import RunFolder, build_network
+from smoothmix.run_folder import RunFolder
+from smoothmix.runs import build_network
 from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Batch, Epoch, prepared
 from smoothmix.weights import save_weights

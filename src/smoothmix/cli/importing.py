@@ -47,7 +47,8 @@ def import_checkpoint(
     from smoothmix.config import RunConfig, require
     from smoothmix.data import require_known
     from smoothmix.models import architecture
-    from smoothmix.runs import RunFolder, build_network
+    from smoothmix.run_folder import RunFolder
+    from smoothmix.runs import build_network
     from smoothmix.weights import import_checkpoint as read_checkpoint
     from smoothmix.weights import save_weights
 

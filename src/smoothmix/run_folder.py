@@ -1,0 +1,43 @@
+"""What is where in a run folder. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds one training run and what became of it."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings, as TOML."""
+        return self.path / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        """A line of JSON an epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def weights(self) -> Path:
+        """The trained network; exists once training has ended."""
+        return self.path / "checkpoint" / "weights.safetensors"
+
+    @property
+    def state(self) -> Path:
+        """Where training stands."""
+        return self.path / "checkpoint" / "state.pt"
+
+    @property
+    def certificates(self) -> Path:
+        """The certificates of the trained network."""
+        return self.path / "certificates.tsv"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that trains."""
+        return self.path / "train.lock"
