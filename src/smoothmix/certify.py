@@ -17,7 +17,7 @@ from smoothmix.certificates import Certificate, from_votes, sparse
 from smoothmix.config import Certification, Precision, require
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts
-from smoothmix.stats import predicted, require_enough_draws, require_enough_to_predict
+from smoothmix.stats import abstention_is_certain, predicted, require_enough_draws, require_enough_to_predict
 
 
 @final
@@ -137,10 +137,36 @@ def certify_image(sampler: Sampler, image: Tensor, index: int, *, label: int, ho
     """One image's certificate: select a class, then bound its probability on fresh draws."""
     started = time.perf_counter()
     selection = sampler.votes(image, index, Domain.SELECTION, how.n0)
-    wrong = how.skip_wrong and int(selection.argmax()) != label
-    votes = np.zeros_like(selection) if wrong else sampler.votes(image, index, Domain.ESTIMATION, how.n)
+    selected = int(selection.argmax())
+    votes = np.zeros_like(selection)
+    if not (how.skip_wrong and selected != label):
+        for first, stop in _rounds(how):
+            votes += sampler.votes(image, index, Domain.ESTIMATION, stop, first=first)
+            if how.stop_abstaining and abstention_is_certain(votes[selected], stop, planned=how.n, alpha=how.alpha):
+                break
     seconds = time.perf_counter() - started
-    return from_votes(index, label, sparse(selection), sparse(votes), sigma=how.sigma, alpha=how.alpha, seconds=seconds)
+    return from_votes(
+        index,
+        label,
+        sparse(selection),
+        sparse(votes),
+        sigma=how.sigma,
+        alpha=how.alpha,
+        seconds=seconds,
+        planned=how.n,
+    )
+
+
+LOOKS = 20
+"""How often an image that may be stopped is looked at."""
+
+
+def _rounds(how: Certification) -> list[tuple[int, int]]:
+    """The draws of an image in one go, or in whole blocks where they may stop early."""
+    if not how.stop_abstaining:
+        return [(0, how.n)]
+    size = how.block * max(1, -(-how.n // (LOOKS * how.block)))
+    return [(first, min(first + size, how.n)) for first in range(0, how.n, size)]
 
 
 def seed_or_fresh(seed: int | None) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from smoothmix import randomness
-from smoothmix.certificates import Certificate, Certificates, FileSettings, read, writing
-from smoothmix.certificates.settings import software_versions
+from smoothmix.anytime import Stopping
+from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, settings_path, writing
+from smoothmix.certificates.settings import FREE, differences, software_versions
 from smoothmix.certify import Smoothed, certify_image, seed_or_fresh
+from smoothmix.certify_anytime import Budget, anytime_rows
 from smoothmix.config import Certification, require
 from smoothmix.data import Dataset
-from smoothmix.errors import DataError
+from smoothmix.errors import DataError, UsageError
+from smoothmix.locks import exclusive
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, device_of, doubts
 from smoothmix.stats import predicted, prediction_p_value, require_enough_draws, require_enough_to_predict
@@ -47,16 +50,103 @@ def certify_dataset(
     skip: int = 1,
     maximum: int | None = None,
     shard: str = "",
+    stopping: Stopping | None = None,
+    budget: Budget | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
     """Certify every `skip`-th image of a data set into a file, from where an earlier run with it stopped.
 
     The network tells `num_classes` apart, by default as many as the data set has. `shard` takes one part of the images,
-    such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together.
+    such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together. With `stopping`,
+    the guarantee is the anytime one, and each image gets only the draws that it needs; `budget` limits the time.
     """
     settings = file_settings(
-        model, dataset, how, model_name=model_name, num_classes=num_classes, skip=skip, maximum=maximum, shard=shard
+        model,
+        dataset,
+        how,
+        model_name=model_name,
+        num_classes=num_classes,
+        skip=skip,
+        maximum=maximum,
+        shard=shard,
+        stopping=stopping,
     )
+    with writing(path, settings) as writer:
+        _fill(writer, model, dataset, budget, on_progress)
+    return read(path)
+
+
+def extend_dataset(
+    model: nn.Module,
+    dataset: Dataset,
+    how: Certification,
+    *,
+    path: Path,
+    stopping: Stopping,
+    budget: Budget | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Certificates:
+    """Draw further for the images of an anytime file, by other rules for stopping, and replace it once all are done.
+
+    Valid because that guarantee holds whenever one stops. Interrupted, it goes on where it was; the file is the old one
+    until the new one is whole.
+    """
+    old = read(path)
+    settings = _extended(old, model, dataset, how, stopping)
+    new = path.with_name(f"{path.stem}-extending.tsv")
+    with exclusive(path.with_suffix(".lock"), what=str(path)), writing(new, settings) as writer:
+        _fill(writer, model, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
+        whole = not writer.remaining
+    if whole:
+        new.replace(path)
+        settings_path(new).replace(settings_path(path))
+        new.with_suffix(".lock").unlink(missing_ok=True)
+    return read(path if whole else new)
+
+
+def _extended(
+    old: Certificates, model: nn.Module, dataset: Dataset, how: Certification, stopping: Stopping
+) -> FileSettings:
+    """The settings of a file that is drawn further, or why it cannot be."""
+    there = old.settings
+    if there is None or there.mode != "anytime":
+        raise UsageError(
+            f"{old.path}: was made with a fixed number of draws, and looking at the result before drawing more is not "
+            "the test that its guarantee rests on; certify anew with --mode anytime"
+        )
+    here = file_settings(
+        model,
+        dataset,
+        how,
+        model_name=there.model,
+        num_classes=there.num_classes,
+        skip=there.skip,
+        maximum=there.images,
+        shard=there.shard,
+        stopping=stopping,
+    )
+    found = differences(there, here, free=(*FREE, "stopping", "n"))
+    if found:
+        raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
+    require(
+        here.certification.n >= there.certification.n,
+        f"{old.path}: has a budget of {there.certification.n} draws an image: extending it takes more, not "
+        f"{here.certification.n}",
+    )
+    return here
+
+
+def _fill(
+    writer: Writer,
+    model: nn.Module,
+    dataset: Dataset,
+    budget: Budget | None,
+    on_progress: Callable[[Progress], None],
+    earlier: Mapping[int, Certificate] | None = None,
+) -> None:
+    """Certify what the file still lacks."""
+    settings, how = writer.settings, writer.settings.certification
+    total = len(settings.indices)
     sampler = Sampler(
         model=model,
         sigma=how.sigma,
@@ -65,17 +155,26 @@ def certify_dataset(
         block=how.block,
         precision=how.precision,
     )
-    with writing(path, settings) as writer, sampler:
-        total = len(settings.indices)
+    with sampler:
         on_progress(Progress(done=len(writer.done), total=total))
         _say_doubts(how.sigma, dataset)
-        for index in writer.remaining:
-            (image,) = dataset.images([index])
-            check_images(image[None])
-            row = certify_image(sampler, image, index, label=int(dataset.labels[index]), how=how)
+        rows = (
+            anytime_rows(sampler, dataset, writer.remaining, how, settings.stopping, budget=budget, earlier=earlier)
+            if settings.stopping
+            else _exact_rows(sampler, dataset, writer.remaining, how)
+        )
+        for row in rows:
             writer.append(row)
             on_progress(Progress(done=len(writer.done), total=total, row=row))
-    return read(path)
+
+
+def _exact_rows(
+    sampler: Sampler, dataset: Dataset, indices: Sequence[int], how: Certification
+) -> Iterator[Certificate]:
+    for index in indices:
+        (image,) = dataset.images([index])
+        check_images(image[None])
+        yield certify_image(sampler, image, index, label=int(dataset.labels[index]), how=how)
 
 
 def _say_doubts(sigma: float, dataset: Dataset) -> None:
@@ -93,8 +192,13 @@ def file_settings(
     skip: int = 1,
     maximum: int | None = None,
     shard: str = "",
+    stopping: Stopping | None = None,
 ) -> FileSettings:
     """What the certificate file of this run says about itself; refuses what could never give a useful file."""
+    if stopping:
+        # Whole blocks only: an image that is drawn further later sees the same blocks as one that never stopped.
+        draws = how.block * -(-stopping.max_draws // how.block)
+        stopping, how = replace(stopping, max_draws=draws), replace(how, n=draws)
     num_classes = dataset.num_classes if num_classes is None else num_classes
     require(skip >= 1, f"skip must be at least 1, got {skip}")
     require(maximum is None or maximum >= 1, f"max must be at least 1, got {maximum}")
@@ -105,6 +209,8 @@ def file_settings(
         raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
     return FileSettings(
         certification=how,
+        mode="anytime" if stopping else "exact",
+        stopping=stopping,
         model=model_name,
         model_hash=state_hash(model),
         data=dataset.name,

@@ -15,6 +15,8 @@ from smoothmix.tables import from_table, read_toml, to_toml
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+Mode = Literal["exact", "anytime"]
+MODES: tuple[Mode, ...] = ("exact", "anytime")
 Fidelity = Literal["official", "paper"]
 FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
@@ -172,6 +174,9 @@ class Certification:
 
     skip_wrong: bool = False
     """Spend no further draws on an image whose selected class is wrong: it counts as radius 0."""
+
+    stop_abstaining: bool = False
+    """Spend no further draws on an image once no outcome of those left could keep it from abstention."""
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)

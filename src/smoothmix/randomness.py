@@ -37,6 +37,7 @@ class Domain(IntEnum):
     MIXING = 7
     NETWORK = 8
     STUDY = 9
+    ATTACK = 10
 
 
 def fresh_seed() -> int:

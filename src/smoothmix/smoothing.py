@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -101,6 +101,17 @@ def one_thread_per_forward() -> Iterator[int]:
         torch.set_num_threads(threads)
 
 
+@dataclass(frozen=True)
+class Request:
+    """Draws `first` to `stop` - 1 of one image."""
+
+    image: Tensor
+    index: int
+    domain: Domain
+    first: int
+    stop: int
+
+
 @dataclass(kw_only=True)
 class Sampler:
     """Counts the votes of a network on addressed noise. Use as a context: it holds worker threads.
@@ -149,16 +160,27 @@ class Sampler:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._held.close()
 
-    def votes(self, image: Tensor, index: int, domain: Domain, draws: int) -> NDArray[np.int64]:
-        """Votes by class of draws 0 to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`."""
-        image = image.to("cpu", torch.float32)
-        self._choose_format(image)
-        starts = range(0, draws, self.block)
-        counts = np.zeros(self.num_classes, dtype=np.int64)
-        for part in self._pool.map(
-            lambda first: self._block_votes(image, index, domain, first, min(self.block, draws - first)), starts
-        ):
-            counts += part
+    def votes(self, image: Tensor, index: int, domain: Domain, draws: int, *, first: int = 0) -> NDArray[np.int64]:
+        """Votes by class of draws `first` to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`."""
+        return np.asarray(self.tally([Request(image, index, domain, first, draws)])[0])
+
+    def tally(self, requests: Sequence[Request]) -> NDArray[np.int64]:
+        """Votes by class of several images, a row each: all their blocks side by side."""
+        images = [request.image.to("cpu", torch.float32) for request in requests]
+        self._choose_format(images[0])
+        blocks = [
+            (row, first, min(self.block, request.stop - first))
+            for row, request in enumerate(requests)
+            for first in range(request.first, request.stop, self.block)
+        ]
+
+        def count(block: tuple[int, int, int]) -> NDArray[np.int64]:
+            row, first, draws = block
+            return self._block_votes(images[row], requests[row].index, requests[row].domain, first, draws)
+
+        counts = np.zeros((len(requests), self.num_classes), dtype=np.int64)
+        for (row, _, _), part in zip(blocks, self._pool.map(count, blocks), strict=True):
+            counts[row] += part
         return counts
 
     def _block_votes(self, image: Tensor, index: int, domain: Domain, first: int, count: int) -> NDArray[np.int64]:

@@ -39,6 +39,16 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Flo
     return 1.0 - lower_bound(np.asarray(trials) - np.asarray(successes), trials, alpha=alpha)
 
 
+def abstention_is_certain(successes: ArrayLike, drawn: ArrayLike, *, planned: int, alpha: float) -> NDArray[np.bool_]:
+    """Whether no outcome of the draws still to come, of `planned` in all, could lift the bound above 1/2.
+
+    >>> abstention_is_certain([400, 480], 900, planned=1000, alpha=0.001).tolist()
+    [True, False]
+    """
+    best = np.asarray(successes) + (planned - np.asarray(drawn))
+    return np.asarray(lower_bound(best, planned, alpha=alpha) <= 0.5)
+
+
 def radius(probability: ArrayLike, *, sigma: float) -> Floats:
     """The L2 radius certified by a lower bound on the top class's probability; 0 where it is not above 1/2.
 

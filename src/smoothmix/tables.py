@@ -6,7 +6,8 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -66,6 +67,8 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
 
 def _fit(value: Any, hint: Any, *, where: str) -> Any:
     """The value as the type its field wants, or an error."""
+    if isinstance(hint, UnionType):  # something or None, which TOML says by leaving it out
+        (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
     if isinstance(hint, type) and is_dataclass(hint):
         return from_table(hint, _want(value, dict, where), where=where)
     if get_origin(hint) is Mapping:
@@ -74,10 +77,8 @@ def _fit(value: Any, hint: Any, *, where: str) -> Any:
         return float(value)
     if hint in (int, bool, str):
         return _want(value, hint, where)
-    if hint == tuple[int, ...]:
-        return tuple(_want(v, int, where) for v in _want(value, list, where))
-    if hint == tuple[str, ...]:
-        return tuple(_want(v, str, where) for v in _want(value, list, where))
+    if get_origin(hint) is tuple:
+        return tuple(_fit(v, get_args(hint)[0], where=where) for v in _want(value, list, where))
     if get_origin(hint) is Literal:
         return _want(value, str, where)
     raise UsageError(f"{where}: must be a number, got {value!r}")

@@ -10,6 +10,8 @@ from decimal import ROUND_DOWN, Decimal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from smoothmix import anytime
+from smoothmix.config import Mode
 from smoothmix.errors import CertificateError
 from smoothmix.stats import ABSTAIN, lower_bound, radius
 
@@ -55,11 +57,18 @@ def from_votes(
     sigma: float,
     alpha: float,
     seconds: float = math.nan,
+    mode: Mode = "exact",
+    planned: int | None = None,
 ) -> Certificate:
-    """The certificate that these votes give. No estimation votes means that none were drawn: a skipped wrong image."""
+    """The certificate that these votes give. No estimation votes means that none were drawn: a skipped wrong image.
+
+    In exact mode, fewer votes than `planned` mean that drawing stopped because abstention had become certain.
+    """
     selected = top_class(selection_counts)
     n = sum(counts.values())
-    bound = float(lower_bound(counts.get(selected, 0), n, alpha=alpha)) if n else 0.0
+    bound = _bound(counts.get(selected, 0), n, selection_counts, selected, alpha=alpha, mode=mode)
+    if mode == "exact" and n < (n if planned is None else planned):
+        bound = 0.0
     certified = bound > 0.5
     predict = selected if certified or n == 0 else ABSTAIN
     return Certificate(
@@ -75,6 +84,15 @@ def from_votes(
         selected=selected,
         selection_counts=selection_counts,
     )
+
+
+def _bound(k: int, n: int, selection: Mapping[int, int], selected: int, *, alpha: float, mode: Mode) -> float:
+    """What the probability of the selected class is at least, by the guarantee asked for."""
+    if n == 0:
+        return 0.0
+    if mode == "anytime":
+        return float(anytime.lower_bound(k, n, k0=selection[selected], n0=sum(selection.values()), alpha=alpha))
+    return float(lower_bound(k, n, alpha=alpha))
 
 
 def top_class(counts: Mapping[int, int]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from smoothmix.config import Certification, require
+from smoothmix.anytime import Stopping, lower_bound
+from smoothmix.config import MODES, Certification, Mode, require
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.files import atomic_write
+from smoothmix.stats import largest_radius, radius
 from smoothmix.tables import from_table, read_toml, to_toml
 from smoothmix.version import __version__
 
@@ -24,8 +26,11 @@ class FileSettings:
     certification: Certification
     """The noise, the draws and the guarantee."""
 
-    mode: str = "exact"
-    """The guarantee's kind: `exact` is a fixed number of draws."""
+    mode: Mode = "exact"
+    """The guarantee's kind: `exact` is a fixed number of draws, `anytime` holds whenever drawing stops."""
+
+    stopping: Stopping | None = None
+    """When an image has had enough draws, in mode `anytime`; None in mode `exact`."""
 
     model: str
     """Name of the network, or where it came from."""
@@ -70,6 +75,10 @@ class FileSettings:
         require(self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}")
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.images >= 1, f"images must be at least 1, got {self.images}")
+        require(self.mode in MODES, f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
+        require(
+            (self.mode == "anytime") == (self.stopping is not None), f"mode {self.mode} does not go with its stopping"
+        )
         parse_shard(self.shard)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
@@ -78,6 +87,26 @@ class FileSettings:
         """The images that this file is to hold."""
         part, parts = parse_shard(self.shard)
         return range(0, self.images * self.skip, self.skip)[part - 1 :: parts]
+
+    @property
+    def largest_radius(self) -> float:
+        """What the draws could certify at most: the cliff in every curve."""
+        how = self.certification
+        if self.mode == "exact":
+            return largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
+        best = lower_bound(how.n, how.n, k0=how.n0, n0=how.n0, alpha=how.alpha)
+        return float(radius(best, sigma=how.sigma))
+
+    @property
+    def guarantee(self) -> str:
+        """What kind of guarantee the file gives, and how many draws stand behind it, in words."""
+        how = self.certification
+        if self.stopping is None:
+            return f"exact, n {how.n:,}"
+        rules = [f"radii {', '.join(f'{r:g}' for r in self.stopping.radii)} decided"] if self.stopping.radii else []
+        if self.stopping.tolerance is not None:
+            rules.append(f"the radius within {self.stopping.tolerance:g}")
+        return f"anytime, {' and '.join([*rules, f'at most {how.n:,} draws'])}"
 
     def save(self, path: Path) -> None:
         """Write as TOML."""
@@ -123,15 +152,15 @@ FREE = ("images", "versions")
 """Settings in which two parts of one file may differ: neither changes a row."""
 
 
-def differences(there: FileSettings, here: FileSettings) -> list[str]:
-    """What differs between two settings, in words, apart from what changes no row."""
+def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] = FREE) -> list[str]:
+    """What differs between two settings, in words, apart from what is free to."""
     pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
     old_how, new_how = there.certification, here.certification
     pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
     return [
         f"{name} is {_text(name, old)} there and {_text(name, new)} here"
         for name, old, new in pairs
-        if name not in FREE and name != "certification" and old != new
+        if name not in free and name != "certification" and old != new
     ]
 
 

@@ -13,6 +13,7 @@ from smoothmix.certificates.settings import FileSettings, differences, require_t
 from smoothmix.config import Certification, require_alpha
 from smoothmix.errors import CertificateError
 from smoothmix.files import atomic_write
+from smoothmix.stats import abstention_is_certain
 
 
 @dataclass(frozen=True)
@@ -64,37 +65,67 @@ def _row_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
     if sum(row.counts.values()) != row.n:
         yield f"has {sum(row.counts.values())} votes, where it says n={row.n}"
         return
-    if row.n != _draws_due(row, how):
-        yield f"has n={row.n} draws, not {_draws_due(row, how)}"
-    again = _again(row, how)
+    problem = _draws_problem(row, settings)
+    if problem:
+        yield problem
+    again = _again(row, settings)
     for name in ("selected", "predict", "correct", "p_lower", "radius"):
         said, follows = getattr(row, name), getattr(again, name)
         if said != follows:
             yield f"says {name} {said}, but its votes give {follows}"
 
 
-def _draws_due(row: Certificate, how: Certification) -> int:
-    return 0 if how.skip_wrong and row.selected != row.label else how.n
+def _draws_problem(row: Certificate, settings: FileSettings) -> str:
+    """What is wrong with the number of draws; empty where nothing is."""
+    how = settings.certification
+    assert row.n is not None
+    if how.skip_wrong and row.selected != row.label:
+        return f"has n={row.n} draws, though its selected class is wrong" if row.n else ""
+    if settings.mode == "anytime":
+        return "has no draws" if row.n == 0 else ""
+    if row.n == how.n or (how.stop_abstaining and _sure_to_abstain(row, how)):
+        return ""
+    return f"has n={row.n} draws, not {how.n}"
 
 
-def _again(row: Certificate, how: Certification) -> Certificate:
+def _sure_to_abstain(row: Certificate, how: Certification) -> bool:
+    assert row.n is not None
+    assert row.counts is not None
+    assert row.selected is not None
+    return 0 < row.n < how.n and bool(
+        abstention_is_certain(row.counts.get(row.selected, 0), row.n, planned=how.n, alpha=how.alpha)
+    )
+
+
+def _again(row: Certificate, settings: FileSettings) -> Certificate:
+    how = settings.certification
     assert row.counts is not None
     assert row.selection_counts is not None
     return from_votes(
-        row.idx, row.label, row.selection_counts, row.counts, sigma=how.sigma, alpha=how.alpha, seconds=row.seconds
+        row.idx,
+        row.label,
+        row.selection_counts,
+        row.counts,
+        sigma=how.sigma,
+        alpha=how.alpha,
+        seconds=row.seconds,
+        mode=settings.mode,
+        planned=how.n,
     )
 
 
 def recompute(file: Certificates, *, alpha: float) -> Certificates:
-    """The same votes at another failure probability."""
+    """The same votes at another failure probability.
+
+    A row whose draws were stopped because it was sure to abstain at the old one stays an abstention: where its draws
+    ended was decided by that, so nothing else may be read off them.
+    """
     require_alpha(alpha)
     settings = _settings_of(file)
     if not all(row.has_votes for row in file.rows):
         raise CertificateError(f"{file.path}: has no votes, so nothing can be computed again from it")
-    how = replace(settings.certification, alpha=alpha)
-    return replace(
-        file, rows=tuple(_again(row, how) for row in file.rows), settings=replace(settings, certification=how)
-    )
+    settings = replace(settings, certification=replace(settings.certification, alpha=alpha))
+    return replace(file, rows=tuple(_again(row, settings) for row in file.rows), settings=settings)
 
 
 def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:

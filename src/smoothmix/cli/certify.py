@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import ImageOptions, NetworkOptions
+from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
 from smoothmix.cli.output import progress, say, table
-from smoothmix.config import require
+from smoothmix.config import Mode, require
 
 if TYPE_CHECKING:
+    from smoothmix.anytime import Stopping
     from smoothmix.certificates import Certificates
     from smoothmix.cli.target import Target
     from smoothmix.config import Certification
     from smoothmix.data import Dataset
 
-NETWORK, IMAGES = NetworkOptions(), ImageOptions()
+NETWORK, IMAGES, ANYTIME = NetworkOptions(), ImageOptions(), AnytimeOptions()
 
 
 def certify(
@@ -35,6 +36,9 @@ def certify(
     seed: int = 0,
     shard: str = "",
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
+    stop_abstaining: Annotated[bool, Parameter(negative="")] = False,
+    mode: Mode = "exact",
+    anytime: AnytimeOptions = ANYTIME,
     out: Path | None = None,
 ) -> None:
     """Certify the images of a data set with a trained network, into a file that anyone can check.
@@ -59,9 +63,15 @@ def certify(
         Certify one part of the images, such as 2/3 for every third from the second on; `certificates merge` joins them.
     skip_wrong
         Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
+    stop_abstaining
+        Spend no further draws on an image once no outcome of those left could keep it from abstention.
+    mode
+        exact draws n times for every image. anytime gives the same guarantee whenever it stops, so that images get only
+        the draws they need for --radii or --tolerance; at the full budget its radii are a little smaller.
     out
         The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
     """
+    from smoothmix.certificates.tools import some
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.config import Certification
     from smoothmix.stats import require_enough_draws
@@ -76,14 +86,37 @@ def certify(
         block=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
+        stop_abstaining=stop_abstaining,
     )
+    rules = stopping_rules(mode, anytime, how)
     if radius is not None:
         require_enough_draws(n, alpha=alpha, sigma=how.sigma, wanted=radius)
     name = f"certificates-{shard.replace('/', '-of-')}.tsv" if shard else "certificates.tsv"
     path = out or (target.folder or Path()) / name
-    file = certify_with_progress(target, choose_data(target, images), how, path, images=images, shard=shard)
+    dataset = choose_data(target, images)
+    file = certify_with_progress(
+        target, dataset, how, path, images=images, shard=shard, stopping=rules, anytime=anytime
+    )
     show_summary(file, extra=radius)
-    say(f"certificates: {path}")
+    say(f"certificates: {file.path}")
+    if file.missing:
+        say(f"{some(file.missing)} left: run the same command again")
+
+
+def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification) -> Stopping | None:
+    """The rules for stopping that were asked for; None in mode exact, which has none."""
+    from smoothmix.anytime import Stopping
+
+    if mode == "exact":
+        given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
+        require(not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime")
+        return None
+    require(not how.stop_abstaining, "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that")
+    return Stopping(
+        radii=numbers(options.radii),
+        tolerance=options.tolerance,
+        max_draws=how.n if options.max_draws is None else options.max_draws,
+    )
 
 
 def certify_with_progress(
@@ -94,9 +127,18 @@ def certify_with_progress(
     *,
     images: ImageOptions = IMAGES,
     shard: str = "",
+    stopping: Stopping | None = None,
+    anytime: AnytimeOptions = ANYTIME,
 ) -> Certificates:
     """Certify a data set and show how far it is."""
-    from smoothmix.certify_run import Progress, certify_dataset
+    from smoothmix.certify_anytime import Budget
+    from smoothmix.certify_run import Progress, certify_dataset, extend_dataset
+
+    forever = float("inf")
+    budget = Budget(
+        seconds=forever if anytime.seconds is None else anytime.seconds,
+        seconds_per_image=forever if anytime.seconds_per_image is None else anytime.seconds_per_image,
+    )
 
     with progress("certifying", unit="images") as track:
 
@@ -104,6 +146,10 @@ def certify_with_progress(
             row = state.row
             track(state.done, state.total, f"image {row.idx}: radius {row.radius:.3f}" if row else "")
 
+        if stopping and anytime.extend:
+            return extend_dataset(
+                target.model, dataset, how, path=path, stopping=stopping, budget=budget, on_progress=on_progress
+            )
         return certify_dataset(
             target.model,
             dataset,
@@ -114,6 +160,8 @@ def certify_with_progress(
             skip=images.skip,
             maximum=images.maximum,
             shard=shard,
+            stopping=stopping,
+            budget=budget,
             on_progress=on_progress,
         )
 
@@ -121,23 +169,26 @@ def certify_with_progress(
 def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     """Certified accuracy at a few radii and the average certified radius, as a table."""
     from smoothmix.analysis import average_certified_radius, certified_accuracy
-    from smoothmix.stats import largest_radius
 
     assert file.settings is not None
-    how = file.settings.certification
-    reach = largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
-    radii = sorted({r / 4 for r in range(int(4 * min(reach, 2.5)) + 1)} | ({extra} if extra is not None else set()))
+    how, stopping = file.settings.certification, file.settings.stopping
+    reach = file.settings.largest_radius
+    usual = {r / 4 for r in range(int(4 * min(reach, 2.5)) + 1)}
+    radii = sorted({0.0, *stopping.radii} if stopping and stopping.radii else usual | ({extra} if extra else set()))
     accuracy = certified_accuracy(file.radius, file.correct, at=radii)
     abstained = sum(row.predict < 0 for row in file.rows)
     title = (
         f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {len(file.rows)} images, "
-        f"sigma {how.sigma:g}, n {how.n:,}, alpha {how.alpha:g}"
+        f"sigma {how.sigma:g}, {file.settings.guarantee}, alpha {how.alpha:g}"
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
     table(title, ("radius", "certified accuracy"), rows)
     print(f"average certified radius (ACR) {average_certified_radius(file.radius, file.correct):.4f}")
+    if stopping:
+        draws = sum(row.n or 0 for row in file.rows)
+        print(f"{draws / len(file.rows):,.0f} draws an image on average; with more, radii may still grow")
     unknown = " of those right in selection" if how.skip_wrong else ""
-    print(f"abstained {abstained}{unknown}; no radius above {reach:.3f} can be certified with this n and alpha")
+    print(f"abstained {abstained}{unknown}; no radius above {reach:.3f} can be certified with this budget and alpha")
 
 
 def predict(

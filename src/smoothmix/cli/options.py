@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from smoothmix.config import Precision, require
+from smoothmix.errors import UsageError
 
 
 @Parameter(name="*")
@@ -62,6 +64,51 @@ class ImageOptions:
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.maximum is None or self.maximum >= 1, f"max must be at least 1, got {self.maximum}")
+
+
+Numbers = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
+"""Numbers as people type them: 0.25,0.5 or 0.25 0.5."""
+
+
+def numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
+    """The numbers in what was typed.
+
+    >>> numbers(["0.25,0.5", "1"])
+    (0.25, 0.5, 1.0)
+    """
+    try:
+        return tuple(float(text) for part in texts or () for text in part.split(",") if text.strip())
+    except ValueError:
+        raise UsageError(f"numbers are written like 0.25,0.5, got {' '.join(texts or ())!r}") from None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class AnytimeOptions:
+    """When an image has had enough draws; all of it goes with --mode anytime."""
+
+    radii: Numbers = None
+    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1."""
+
+    tolerance: float | None = None
+    """Stop once the certified radius lies within this of what more draws could make of it."""
+
+    max_draws: int | None = None
+    """Draws after which an image is given up; by default --n."""
+
+    seconds: float | None = None
+    """Time for the whole run; images not begun by then are left for the same command later."""
+
+    seconds_per_image: float | None = None
+    """Time after which an image is given up as it stands."""
+
+    extend: Annotated[bool, Parameter(negative="")] = False
+    """Draw further for the images of an anytime file that is there, by the rules given now."""
+
+    @property
+    def given(self) -> list[str]:
+        """The options that were given."""
+        return [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
 
 
 @Parameter(name="*")

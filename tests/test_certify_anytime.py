@@ -1,0 +1,307 @@
+"""Certification in mode anytime: what it claims, what it spends, and how a file of it may grow."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from smoothmix import data
+from smoothmix.anytime import Stopping, decided
+from smoothmix.certificates import read, recompute, verify
+from smoothmix.certify_anytime import Budget
+from smoothmix.certify_run import certify_dataset, extend_dataset
+from smoothmix.config import Certification
+from smoothmix.data import MemoryDataset
+from smoothmix.errors import UsageError
+
+from conftest import Linear, Run, command
+
+SIGMA = 0.5
+RADII = (0.1, 0.25, 0.5)
+
+
+@pytest.fixture(scope="module")
+def model() -> Linear:
+    return Linear(64)
+
+
+@pytest.fixture(scope="module")
+def dataset(model: Linear) -> MemoryDataset:
+    """The middle of the sample's images, with the labels that the smoothed linear classifier truly has."""
+    sample = data.load("sample", "test")
+    assert isinstance(sample, MemoryDataset)
+    sample = replace(sample, pixels=sample.pixels[:, :, 10:18, 10:18])
+    with torch.no_grad():
+        labels = model(sample.images(range(len(sample)))).argmax(1).numpy()
+    return replace(sample, labels=labels.astype(np.int64), class_names=("0", "1"))
+
+
+@pytest.fixture(scope="module")
+def true_radius(model: Linear, dataset: MemoryDataset) -> np.ndarray:
+    """The distance to the decision boundary, which is what smoothing a linear classifier certifies exactly."""
+    direction = (model.weight[1] - model.weight[0]).detach().numpy().astype(np.float64)
+    margins = dataset.images(range(len(dataset))).numpy().reshape(len(dataset), -1) @ direction
+    return np.abs(margins) / np.linalg.norm(direction)
+
+
+def how(**options: object) -> Certification:
+    return Certification(sigma=SIGMA, **options)  # type: ignore[arg-type]
+
+
+def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
+    model: Linear, dataset: MemoryDataset, true_radius: np.ndarray, tmp_path: Path
+) -> None:
+    radii = RADII
+    stopping = Stopping(radii=radii, max_draws=20_000)
+    quick = certify_dataset(
+        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=5, stopping=stopping
+    )
+    slow = certify_dataset(model, dataset, how(n=20_000), path=tmp_path / "e.tsv", model_name="linear", skip=5)
+    truth = true_radius[::5]
+    assert (quick.radius > truth).sum() <= 2  # 200 images at alpha 0.001
+    assert verify(quick).ok
+    for r in radii:
+        assert abs((quick.radius >= r).mean() - (slow.radius >= r).mean()) <= 0.02
+    drawn = np.array([row.n for row in quick.rows])
+    assert drawn.sum() < 20_000 * len(drawn) / 3
+    assert (drawn % 256 == 0).all()
+
+
+def test_a_tolerance_is_met_or_the_budget_spent(
+    model: Linear, dataset: MemoryDataset, true_radius: np.ndarray, tmp_path: Path
+) -> None:
+    stopping = Stopping(tolerance=0.1, max_draws=10_000)
+    file = certify_dataset(
+        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=50, stopping=stopping
+    )
+    drawn = np.array([row.n for row in file.rows])
+    short = drawn < max(drawn)
+    # Close to what the budget could certify at most, nothing is left to draw for although the truth lies higher.
+    ordinary = short & (true_radius[::50] < 0.8)
+    assert ordinary.any()
+    assert (true_radius[::50][ordinary] - file.radius[ordinary] <= 0.1).all()
+
+
+def test_the_budget_is_whole_blocks_and_recorded(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+    stopping = Stopping(max_draws=1000)
+    file = certify_dataset(
+        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=250, stopping=stopping
+    )
+    assert {row.n for row in file.rows} == {1024}
+    assert file.settings is not None
+    assert (file.settings.certification.n, file.settings.stopping) == (1024, Stopping(max_draws=1024))
+    assert file.settings.guarantee == "anytime, at most 1,024 draws"
+
+
+def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
+    few, many = Stopping(radii=(0.5,), max_draws=4096), Stopping(radii=RADII, max_draws=20_000)
+    path = tmp_path / "grown.tsv"
+    certify_dataset(model, dataset, how(), path=path, model_name="linear", skip=20, stopping=few)
+    before = {row.idx: row.n for row in read(path).rows}
+    grown = extend_dataset(model, dataset, how(), path=path, stopping=many)
+    straight = certify_dataset(
+        model, dataset, how(), path=tmp_path / "straight.tsv", model_name="linear", skip=20, stopping=many
+    )
+    # Rounds are cut otherwise where the smaller budget ended, so that a few images stop a round apart.
+    drawn = np.array([[row.n for row in file.rows] for file in (grown, straight)])
+    same = drawn[0] == drawn[1]
+    assert same.mean() > 0.8
+    for i in np.flatnonzero(same):
+        assert replace(grown.rows[i], seconds=0.0) == replace(straight.rows[i], seconds=0.0)
+    votes = np.array([(row.counts[row.selected], row.selection_counts[row.selected]) for row in grown.rows])  # type: ignore[index]
+    assert decided(votes[:, 0], drawn[0], k0=votes[:, 1], n0=100, alpha=0.001, sigma=SIGMA, stopping=many).all()
+    assert any(row.n > before[row.idx] for row in grown.rows if row.n is not None)
+    assert grown.settings == straight.settings
+    assert verify(grown).ok
+    assert sorted(p.name for p in tmp_path.glob("grown*.t*")) == ["grown.toml", "grown.tsv"]
+
+
+def test_what_must_not_be_extended_is_refused(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+    exact, any_time = tmp_path / "e.tsv", tmp_path / "a.tsv"
+    certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500)
+    rules = Stopping(max_draws=512)
+    certify_dataset(model, dataset, how(), path=any_time, model_name="linear", skip=500, stopping=rules)
+    with pytest.raises(UsageError, match="looking at the result before drawing more"):
+        extend_dataset(model, dataset, how(), path=exact, stopping=rules)
+    for name, value in {"alpha": 0.01, "seed": 1, "n0": 50, "block": 128}.items():
+        with pytest.raises(UsageError, match=f"cannot be extended: {name} is"):
+            extend_dataset(model, dataset, how(**{name: value}), path=any_time, stopping=rules)
+    with pytest.raises(UsageError, match="model_hash is"):
+        extend_dataset(Linear(64, seed=1), dataset, how(), path=any_time, stopping=rules)
+    with pytest.raises(UsageError, match="extending it takes more"):
+        extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
+    with pytest.raises(UsageError, match="other settings: mode is exact there"):
+        certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules)
+
+
+def test_wrong_images_may_be_skipped(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+    wrong = replace(dataset, labels=1 - dataset.labels)
+    file = certify_dataset(
+        model,
+        wrong,
+        how(skip_wrong=True),
+        path=tmp_path / "a.tsv",
+        model_name="linear",
+        skip=100,
+        stopping=Stopping(max_draws=256),
+    )
+    assert {row.n for row in file.rows if row.selected != row.label} == {0}
+    assert verify(file).ok
+
+
+def test_time_that_is_up_leaves_a_valid_beginning(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+    path, rules = tmp_path / "a.tsv", Stopping(max_draws=2048)
+    started = time.monotonic()
+    part = certify_dataset(
+        model, dataset, how(), path=path, model_name="linear", stopping=rules, budget=Budget(seconds=0.3)
+    )
+    assert time.monotonic() - started < 20
+    assert part.missing
+    assert verify(part).ok
+    given_up = certify_dataset(
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "b.tsv",
+        model_name="linear",
+        maximum=5,
+        stopping=rules,
+        budget=Budget(seconds_per_image=1e-9),
+    )
+    assert {row.n for row in given_up.rows} == {256}
+
+
+def test_the_votes_hold_at_another_alpha(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+    file = certify_dataset(
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "a.tsv",
+        model_name="linear",
+        skip=100,
+        stopping=Stopping(radii=(0.5,), max_draws=4096),
+    )
+    easier = recompute(file, alpha=0.05)
+    assert (easier.radius >= file.radius).all()
+    assert verify(easier).ok
+
+
+class TestStopAbstaining:
+    """Exact mode that gives up once nothing could keep an image from abstention."""
+
+    def test_what_abstains_and_what_is_certified_stays_the_same(
+        self, model: Linear, dataset: MemoryDataset, tmp_path: Path
+    ) -> None:
+        near = replace(dataset, pixels=np.full_like(dataset.pixels, 0), labels=np.zeros_like(dataset.labels))
+        for name, images in (("near", near), ("usual", dataset)):
+            whole, short = (
+                certify_dataset(
+                    model,
+                    images,
+                    how(n=5000, stop_abstaining=stop),
+                    path=tmp_path / f"{name}{stop}.tsv",
+                    model_name="linear",
+                    skip=25,
+                )
+                for stop in (False, True)
+            )
+            assert [row.predict for row in whole.rows] == [row.predict for row in short.rows]
+            assert whole.radius.tolist() == short.radius.tolist()
+            stopped = [row for row in short.rows if row.n != 5000]
+            assert all((row.predict, row.p_lower) == (-1, 0.0) for row in stopped)
+            assert len(stopped) < len(short.rows) if name == "usual" else stopped
+            assert verify(short).ok
+            # Where the draws ended was decided at the old alpha: at another one such a row stays an abstention.
+            again = recompute(short, alpha=0.2)
+            kept = [row for row in again.rows if row.n != 5000]
+            assert all(row.predict == -1 for row in kept)
+
+    def test_a_row_that_had_no_reason_to_stop_is_found(
+        self, model: Linear, dataset: MemoryDataset, tmp_path: Path
+    ) -> None:
+        file = certify_dataset(
+            model, dataset, how(n=512, stop_abstaining=True), path=tmp_path / "a.tsv", model_name="linear", skip=500
+        )
+        certain = max(file.rows, key=lambda row: row.radius)
+        assert certain.counts is not None
+        assert certain.selected is not None
+        cut = replace(
+            certain, n=256, counts={certain.selected: 256}, radius=0.0, p_lower=0.0, predict=-1, correct=False
+        )
+        rows = tuple(cut if row is certain else row for row in file.rows)
+        assert any("has n=256 draws, not 512" in problem for problem in verify(replace(file, rows=rows)).problems)
+
+
+def test_normal_quantiles_behind_these_tests(true_radius: np.ndarray) -> None:
+    """The sample has images on both sides of each radius asked for, or the tests above would prove little."""
+    for r in RADII:
+        assert 0.02 < (true_radius[::5] >= r).mean() < 0.98
+    assert norm.cdf(true_radius.max() / SIGMA) < 1
+
+
+NETWORK = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+"""
+
+
+class TestCommand:
+    def test_a_run_and_its_extension(self, smoothmix: Run, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        base = ("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", "--skip", "250")
+        first = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "1024")
+        assert first.code == 0, first.err
+        assert "anytime, radii 0.1, 0.25 decided and at most 1,024 draws" in first.out
+        assert "draws an image on average" in first.out
+        more = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend")
+        assert more.code == 0, more.err
+        assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]
+        assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--radii", "0.5"), "--radii goes with --mode anytime"),
+            (("--tolerance", "0.5", "--extend"), "--tolerance and --extend go with --mode anytime"),
+            (("--mode", "anytime", "--radii", "x"), "numbers are written like 0.25,0.5, got 'x'"),
+            (("--mode", "anytime", "--radii", "-1"), "radii must be zero or more"),
+            (("--mode", "anytime", "--seconds", "0"), "seconds must be positive"),
+            (("--mode", "anytime", "--stop-abstaining"), "--stop-abstaining goes with --mode exact"),
+        ],
+    )
+    def test_misuse_is_a_sentence(self, smoothmix: Run, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        result = smoothmix("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", *options)
+        assert result.code == 2
+        assert message in result.err
+
+    def test_a_killed_run_goes_on_and_ends_the_same(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        options = ("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", "--mode", "anytime")
+        options = (*options, "--tolerance", "0.1", "--max-draws", "2000", "--max", "130")
+        path = tmp_path / "killed.tsv"
+        process = subprocess.Popen(command(*options, "--out", path), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        while not path.exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert len(read(path).rows) < 130
+        for out in (path, tmp_path / "whole.tsv"):
+            done = subprocess.run(command(*options, "--out", out), cwd=tmp_path, capture_output=True, check=True)
+            assert done.returncode == 0
+        killed, whole = (
+            [replace(row, seconds=0.0) for row in read(out).rows] for out in (path, tmp_path / "whole.tsv")
+        )
+        assert killed == whole
