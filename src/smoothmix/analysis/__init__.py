@@ -1,16 +1,15 @@
 """What certificates add up to, and how sure that is: metrics, intervals and comparisons of files. No torch here."""
 
 from smoothmix.analysis.compare import (
-    Paired,
     Seeds,
+    differences_by_image,
     over_seeds,
-    paired_difference,
     same_images,
     shared_images,
     warnings_about,
     what_differs,
 )
-from smoothmix.analysis.intervals import Estimate, mean, means, share
+from smoothmix.analysis.intervals import Estimate, mean, means, means_of, share
 from smoothmix.analysis.measured import Measured, from_file, measure, unique_names
 from smoothmix.analysis.metrics import (
     accuracy_bound,
@@ -24,19 +23,19 @@ from smoothmix.analysis.rounding import lower_end, paper_rounded
 __all__ = [
     "Estimate",
     "Measured",
-    "Paired",
     "Seeds",
     "accuracy_bound",
     "average_certified_radius",
     "certified_accuracy",
     "deviation",
+    "differences_by_image",
     "from_file",
     "lower_end",
     "mean",
     "means",
+    "means_of",
     "measure",
     "over_seeds",
-    "paired_difference",
     "paper_rounded",
     "same_images",
     "share",

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smoothmix.analysis import intervals, metrics
-from smoothmix.analysis.intervals import CONFIDENCE, Estimate
-from smoothmix.analysis.measured import Ints, Measured
+from smoothmix.analysis import metrics
+from smoothmix.analysis.measured import Floats, Ints, Measured
 from smoothmix.errors import UsageError
 
 FEW_IMAGES = 500
@@ -38,10 +37,9 @@ def _certification(name: str) -> Callable[[Measured], str]:
 
 QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
     "sigma": lambda m: "not recorded" if m.sigma is None else f"{m.sigma:g}",
-    "n": _certification("n"),
     "n0": _certification("n0"),
     "alpha": _certification("alpha"),
-    "the guarantee": lambda m: m.settings.mode if m.settings else "not recorded",
+    "the guarantee": lambda m: m.settings.guarantee if m.settings else "not recorded",
     "precision": _certification("precision"),
     "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else "not recorded",
     "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
@@ -66,26 +64,13 @@ def shared_images(one: Measured, other: Measured) -> Ints:
     return np.asarray(both, dtype=np.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paired:
-    """How far one file's ACR lies above another's, on the images that both have."""
+def differences_by_image(one: Measured, other: Measured) -> Floats:
+    """Certified radius of `one` minus that of `other` on each image that both have, wrong ones counting as 0.
 
-    images: int
-    acr: Estimate
-
-
-def paired_difference(one: Measured, other: Measured, *, confidence: float = CONFIDENCE) -> Paired | None:
-    """ACR of `one` minus ACR of `other` with a paired bootstrap interval; None where they share no image."""
+    Its mean is the difference of their ACRs, and an interval for that mean is a paired one.
+    """
     both = shared_images(one, other)
-    if not len(both):
-        return None
-    gap = _by_image(one, both) - _by_image(other, both)
-    return Paired(images=len(both), acr=intervals.mean(gap, confidence=confidence))
-
-
-def _by_image(measured: Measured, images: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    order = np.argsort(measured.idx)
-    return measured.counted[order[np.searchsorted(measured.idx, images, sorter=order)]]
+    return one.only(both).counted - other.only(both).counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,8 @@ from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.certificates import Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.stats import ABSTAIN, largest_radius
+from smoothmix.run_folder import RunFolder
+from smoothmix.stats import ABSTAIN
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,7 +36,6 @@ class Measured:
     name: str
     """What tables and legends call it."""
 
-    path: Path
     idx: Ints
     label: Ints
     predict: Ints
@@ -43,6 +43,9 @@ class Measured:
 
     radius: Floats
     """Certified radii; of a log that prints few digits, the lower ends of what was rounded."""
+
+    file: Certificates
+    """The rows behind the arrays, for their votes."""
 
     printed: Floats
     """The radii as they stand in the file."""
@@ -52,9 +55,6 @@ class Measured:
     Not a number where nothing was drawn."""
 
     sigma: float | None = None
-    settings: FileSettings | None = None
-    """None for logs of the field, which say nothing about themselves."""
-
     config: RunConfig | None = None
     """The training, where the file lies in a run folder."""
 
@@ -69,6 +69,16 @@ class Measured:
 
     def __len__(self) -> int:
         return len(self.idx)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self.file.path
+
+    @property
+    def settings(self) -> FileSettings | None:
+        """How it was made; None for logs of the field, which say nothing about themselves."""
+        return self.file.settings
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
@@ -93,10 +103,7 @@ class Measured:
     @property
     def largest_radius(self) -> float | None:
         """What the draws could certify at most: the cliff in every curve. None where they are not recorded."""
-        if self.settings is None:
-            return None
-        how = self.settings.certification
-        return largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
+        return self.settings.largest_radius if self.settings else None
 
     def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
         """Average certified radius."""
@@ -107,7 +114,7 @@ class Measured:
         counts = np.rint(self.accuracy_at(at) * len(self)).astype(int).tolist()
         return [intervals.share(count, len(self), confidence=confidence) for count in counts]
 
-    def accuracy_at(self, at: Sequence[float]) -> Floats:
+    def accuracy_at(self, at: Iterable[float]) -> Floats:
         """Certified accuracy at each radius, without intervals."""
         return metrics.certified_accuracy(self.radius, self.correct, at=at)
 
@@ -117,16 +124,18 @@ class Measured:
             return None
         return intervals.share(int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence)
 
-    def probabilities_at(self, at: Sequence[float]) -> Floats:
+    def probabilities_at(self, at: Iterable[float]) -> Floats:
         """Share of images that are right with a p_A of at least x, for each x."""
         right = np.where(self.correct, np.nan_to_num(self.probability), 0.0)
         return metrics.share_at_least(right, at=at)
 
     def only(self, images: Ints) -> Measured:
-        """The same file as if it held these images only."""
-        keep = np.isin(self.idx, images)
+        """The same file as if it held these images only, in their order."""
+        order = np.argsort(self.idx)
+        rows = order[np.searchsorted(self.idx, images, sorter=order)]
         names = ("idx", "label", "predict", "radius", "printed", "probability")
-        return replace(self, **{name: getattr(self, name)[keep] for name in names})
+        file = replace(self.file, rows=tuple(self.file.rows[row] for row in rows))
+        return replace(self, file=file, **{name: getattr(self, name)[rows] for name in names})
 
     def as_in_the_paper(self) -> Measured:
         """The same file with radii rounded to nearest at three digits, as the paper's logs have them: not sound."""
@@ -161,7 +170,7 @@ def from_file(
     radius = printed if all(row.has_votes for row in rows) else lower_end(printed)
     measured = Measured(
         name=name,
-        path=file.path,
+        file=file,
         idx=np.array([row.idx for row in rows], dtype=np.int64),
         label=np.array([row.label for row in rows], dtype=np.int64),
         predict=np.array([row.predict for row in rows], dtype=np.int64),
@@ -169,10 +178,9 @@ def from_file(
         printed=printed,
         probability=_probabilities(file, radius, sigma),
         sigma=sigma,
-        settings=settings,
         config=config,
         training=training,
-        notes=(*file.notes, *_unfinished(file)),
+        notes=(*file.notes, *_unfinished(file), *_stopped(file)),
     )
     return measured.as_in_the_paper() if paper_rounding else measured
 
@@ -189,6 +197,15 @@ def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> F
 def _unfinished(file: Certificates) -> list[str]:
     missing = len(file.missing)
     return [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"] if missing else []
+
+
+def _stopped(file: Certificates) -> list[str]:
+    """That an anytime file stops drawing once its own questions are answered, and so says little about others."""
+    if file.settings is None or file.settings.stopping is None:
+        return []
+    draws = np.mean([row.n or 0 for row in file.rows])
+    told = "; ACR and accuracy at other radii would be higher with more draws" if file.settings.stopping.radii else ""
+    return [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
 
 
 def sigma_in(path: Path) -> float | None:
@@ -213,7 +230,7 @@ def _title(path: Path, config: RunConfig | None) -> str:
 
 def _run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
     """The settings and the metrics of the training in a run folder, as far as they are there."""
-    config, metrics_file = folder / "config.toml", folder / "metrics.jsonl"
+    config, metrics_file = RunFolder(folder).config, RunFolder(folder).metrics
     try:
         lines = metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []
         training = [json.loads(line) for line in lines if line.endswith("}")]
@@ -223,6 +240,6 @@ def _run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
 
 
 def unique_names(every: Sequence[Measured]) -> list[Measured]:
-    """The same files under names that tell them apart: with their folders where two are called alike."""
-    names = [m.name for m in every]
-    return [replace(m, name=f"{m.name} ({m.path.parent})") if names.count(m.name) > 1 else m for m in every]
+    """The same files under names that tell them apart: with their folders where two of one sigma are called alike."""
+    keys = [(m.name, m.sigma) for m in every]
+    return [replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m for m in every]

@@ -1,0 +1,57 @@
+"""Figures as files that are the same whenever they are made from the same runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smoothmix.analysis import Measured
+from smoothmix.errors import UsageError
+from smoothmix.files import replace_file
+from smoothmix.plots import curves, other, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIGURES: Mapping[str, Callable[[Sequence[Measured]], Figure]] = {
+    "certified-accuracy": curves.certified_accuracy,
+    "probabilities": curves.probabilities,
+    "training": other.training,
+    "radius-histogram": other.radius_histogram,
+    "accuracy-against-acr": other.accuracy_against_acr,
+}
+"""Every figure, by the name of its file."""
+
+FORMATS: Mapping[str, Mapping[str, Any]] = {
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+}
+"""What a file can be, and what it is not to say: neither when it was made nor by which version."""
+
+
+def save(figure: Figure, path: Path | str) -> None:
+    """Write a figure as pdf, png or svg, whichever the path ends in; whole or not at all."""
+    suffix = _known(Path(path).suffix)
+    with style.our_style(), replace_file(path) as temporary:
+        figure.savefig(temporary, format=suffix[1:], metadata=dict(FORMATS[suffix]), dpi=style.DPI)
+
+
+def save_all(every: Sequence[Measured], folder: Path | str, suffix: str = ".pdf") -> list[Path]:
+    """Write every figure that the runs have something for into a folder; the paths of those that were written."""
+    suffix, written = _known(suffix), []
+    for name, draw in FIGURES.items():
+        if name == "training" and not any(m.training for m in every):
+            continue
+        path = Path(folder) / f"{name}{suffix}"
+        save(draw(every), path)
+        written.append(path)
+    return written
+
+
+def _known(suffix: str) -> str:
+    found = f".{suffix.lower().removeprefix('.')}"
+    if found not in FORMATS:
+        raise UsageError(f"a figure is a {', '.join(FORMATS)} file, not {suffix or 'one without a suffix'}")
+    return found
