@@ -121,12 +121,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
     lines = list(rows)
     grid = Table(box=box.SIMPLE_HEAD)
-    for column, cells in zip(columns, zip(*lines, strict=True) if lines else [()] * len(columns), strict=True):
-        numeric = all(cell[:1].isdigit() or not cell for cell in cells)
-        grid.add_column(column, justify="right" if numeric else "left")
+    cells = zip(*lines, strict=True) if lines else [()] * len(columns)
+    for position, (column, texts) in enumerate(zip(columns, cells, strict=True)):
+        numeric = all(text.lstrip("+-–")[:1].isdigit() or text in ("", "–") for text in texts)
+        grid.add_column(column, justify="right" if numeric else "left", no_wrap=position == 0)
     for line in lines:
         grid.add_row(*line)
-    # A pipe has no width: tables for programs and logs must not be cut at 80 characters.
-    width = None if sys.stdout.isatty() else 200
+    # A pipe has no width: tables for programs and logs must not be cut or folded.
+    width = None if sys.stdout.isatty() else 1000
     print(title)  # rich would fold it to the width of the table
     Console(width=width, highlight=False).print(grid)

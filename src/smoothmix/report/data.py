@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smoothmix.analysis import Estimate
+from smoothmix.config import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class PublishedRow:
     accuracy: Mapping[float, float]
     """By radius, as a share of 1."""
     deviations_away: float | None
-    """How many of those deviations this run's ACR lies above it; None without a deviation."""
+    """How many of those deviations this run's ACR lies above it; None without a deviation, or where epochs or draws
+    were cut, so that nothing follows from it."""
     source: str
     caution: str
     """Why the two may not be compared as they stand (fewer epochs, images or draws); empty where they may."""
@@ -128,11 +130,23 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the page that something else made, such as a study."""
+    """A part of the page that something else measured, such as a study: text, numbers and a picture, no markup."""
 
     title: str
-    html: str
-    """Trusted: escaped by whoever made it."""
+    text: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    figure: str = ""
+    """A data: address of a picture; empty where there is none."""
+
+    def __post_init__(self) -> None:
+        require(
+            all(len(row) == len(self.columns) for row in self.rows),
+            f"{self.title}: rows need {len(self.columns)} cells",
+        )
+        picture = self.figure.startswith("data:image/png;base64,")
+        require(picture or not self.figure, f"{self.title}: the figure must be a PNG inside the page")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,11 +130,14 @@ def to_latex(grid: Grid) -> str:
 
 def _leading_words(grid: Grid) -> int:
     """How many columns from the left hold words rather than numbers."""
-    words = [
-        all(not cell.text[:1].isdigit() for cell in column)
-        for column in zip(*(g.cells for g in grid.lines), strict=True)
-    ]
+    columns = zip(*(line.cells for line in grid.lines), strict=True)
+    words = [all(_shown(cell) is None for cell in column) and _says(column) for column in columns]
     return next((i for i, is_word in enumerate(words) if not is_word), len(words)) if words else 1
+
+
+def _says(column: Sequence[Cell]) -> bool:
+    """Whether more than dashes stand in a column."""
+    return any(len(cell.text) > 1 for cell in column)
 
 
 def _latex_cell(cell: Cell) -> str:

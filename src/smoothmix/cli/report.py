@@ -1,0 +1,149 @@
+"""The command `report`: a table in the terminal or a file, figures, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from smoothmix.cli.options import Numbers, numbers
+from smoothmix.cli.output import say
+
+if TYPE_CHECKING:
+    from smoothmix.analysis import Measured
+    from smoothmix.report.build import Choices
+    from smoothmix.report.data import Page
+    from smoothmix.report.tables import Grid
+
+TableFormat = Literal["terminal", "md", "latex", "csv", "json"]
+
+
+def report(
+    *runs: Annotated[str, Parameter(required=True)],
+    out: Path | None = None,
+    format: TableFormat = "terminal",  # noqa: A002 - the option's name
+    radii: Numbers = None,
+    baseline: str = "",
+    confidence: float = 0.95,
+    rho: float = 0.001,
+    paper_rounding: Annotated[bool, Parameter(negative="")] = False,
+    figures: Path | None = None,
+    figure_format: Literal["pdf", "png", "svg"] = "pdf",
+    studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
+    title: str = "",
+    data_dir: Path | None = None,
+) -> None:
+    """Compare certified models: a table, and with --out a page that works offline.
+
+    Parameters
+    ----------
+    runs
+        Run folders, certificate files of ours or logs of the field, compressed or not; name=path gives one a name.
+    out
+        Write the page here, such as report.html.
+    format
+        How the table is printed.
+    radii
+        Radii of the table, such as --radii 0,0.5,1; by default round ones up to the largest.
+    baseline
+        Name of the model that the others are compared with; by default Gaussian training at the same sigma.
+    confidence
+        Of the intervals over images.
+    rho
+        Chance that the data set's bound on certified accuracy (Cohen et al.) is too high.
+    paper_rounding
+        Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables.
+    figures
+        Folder for figures of the same (needs `pip install smoothmix[plots]`).
+    figure_format
+        pdf, png or svg.
+    studies
+        Files or folders that `smoothmix study` made, to be shown on the page.
+    title
+        Heading of the page.
+    data_dir
+        Folder that holds the data set, for its pictures.
+    """
+    from smoothmix.report.build import Choices
+
+    choices = Choices(radii=numbers(radii), baseline=baseline, confidence=confidence, rho=rho)
+    every = compare(
+        runs,
+        out=out,
+        format=format,
+        choices=choices,
+        paper_rounding=paper_rounding,
+        studies=studies or (),
+        title=title,
+        data_dir=data_dir,
+    )
+    if figures:
+        from smoothmix.plots import save_all
+
+        for path in save_all(every, figures, figure_format):
+            say(f"wrote {path}")
+
+
+def compare(
+    runs: Sequence[str],
+    *,
+    out: Path | None = None,
+    format: TableFormat = "terminal",  # noqa: A002 - as in the command
+    choices: Choices | None = None,
+    paper_rounding: bool = False,
+    studies: Sequence[Path] = (),
+    title: str = "",
+    data_dir: Path | None = None,
+) -> list[Measured]:
+    """Print the table of these runs, write the page if it is asked for, and return what was measured."""
+    from smoothmix.analysis import measure, unique_names
+    from smoothmix.report.build import Choices, make_page
+    from smoothmix.report.sections import read_sections
+    from smoothmix.report.summary import summary_grid
+
+    sections = read_sections(studies)
+    every = unique_names([measure(run, paper_rounding=paper_rounding) for run in runs])
+    title = title or _title([m.name for m in every])
+    page = make_page(every, choices or Choices(), title=title, data_dir=data_dir, sections=sections)
+    show_grid(summary_grid(page, wide=format in ("csv", "json")), format)
+    if out:
+        write_page(page, out)
+    return every
+
+
+def write_page(page: Page, out: Path) -> None:
+    """Put the page into a file."""
+    from smoothmix.files import atomic_write
+    from smoothmix.report.page import render
+
+    atomic_write(out, render(page).encode())
+    say(f"wrote {out}: open it in a browser")
+
+
+def _title(names: list[str]) -> str:
+    """A heading made from the models' names."""
+    if len(names) == 1:
+        return f"Certified robustness of {names[0]}"
+    return (
+        f"Certified robustness: {', '.join(names[:-1])} and {names[-1]}"
+        if len(names) <= 3
+        else (f"Certified robustness of {len(names)} models")
+    )
+
+
+def show_grid(grid: Grid, how: TableFormat) -> None:
+    """The table on standard output; what is to be known about it on standard error where a program reads the table."""
+    from smoothmix.cli.output import table
+    from smoothmix.report.tables import FORMATS
+
+    if how != "terminal":
+        print(FORMATS[how](grid), end="")
+        if how == "csv":
+            for note in grid.notes:
+                say(f"note: {note}")
+        return
+    table(grid.title, [c.name for c in grid.columns], [[cell.text for cell in line.cells] for line in grid.lines])
+    for note in grid.notes:
+        print(f"- {note}")

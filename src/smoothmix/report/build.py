@@ -1,0 +1,229 @@
+"""From certificate files to what the page and the tables show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from smoothmix.analysis import Estimate, Measured, accuracy_bound, differences_by_image, means_of, warnings_about
+from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
+from smoothmix.config import require
+from smoothmix.report.commands import commands
+from smoothmix.report.data import Curve, Difference, Page, PublishedRow, RunView, Section, Training
+from smoothmix.report.gallery import make_gallery
+from smoothmix.report.published import cuts, paper_acr, preset_of
+from smoothmix.version import __version__
+
+CURVE_POINTS = 400
+BINS = 40
+COLUMNS = 8
+"""Radii in a table, unless others are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the reader of a comparison wants to see."""
+
+    radii: Sequence[float] = ()
+    """At which certified accuracy stands in the table; none means round ones up to the largest."""
+    baseline: str = ""
+    """Name of the model that others are compared with; by default Gaussian training at the same sigma."""
+    confidence: float = CONFIDENCE
+    """Of the intervals over images."""
+    rho: float = 0.001
+    """Chance that the data set's bound on certified accuracy is too high."""
+
+    def __post_init__(self) -> None:
+        require_confidence(self.confidence)
+        require(0 < self.rho < 1, f"rho must lie strictly between 0 and 1, got {self.rho}")
+        require(all(math.isfinite(r) and r >= 0 for r in self.radii), "radii must be zero or more")
+
+
+def make_page(
+    every: Sequence[Measured],
+    choices: Choices,
+    *,
+    title: str,
+    data_dir: Path | None = None,
+    sections: Sequence[Section] = (),
+) -> Page:
+    """Everything that the page shows of these files."""
+    radii = table_radii(every, choices)
+    gallery = make_gallery(every, data_dir=data_dir)
+    return Page(
+        title=title,
+        made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, smoothmix {__version__}",
+        radii=radii,
+        confidence=choices.confidence,
+        rho=choices.rho,
+        paper_rounding=any(m.paper_rounding for m in every),
+        warnings=warnings_about(every),
+        runs=_views(every, radii, choices),
+        pictures=gallery.pictures,
+        pictures_note=gallery.note,
+        sections=sections,
+    )
+
+
+def table_radii(every: Sequence[Measured], choices: Choices) -> list[float]:
+    """The radii of the table: those asked for, or round ones up to the largest that any image has."""
+    if choices.radii:
+        return sorted(set(choices.radii))
+    largest = max(float(m.counted.max()) for m in every)
+    step = next((s for s in (0.25, 0.5, 1.0, 2.0) if largest / s < COLUMNS), largest / COLUMNS)
+    return [step * k for k in range(int(largest / step) + 1)]
+
+
+def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices) -> Measured | None:
+    """The model that this one is compared with; None where it is the baseline itself."""
+    if choices.baseline:
+        named = [m for m in every if m.name == choices.baseline]
+        require(bool(named), f"no model is called {choices.baseline!r}: there are {', '.join(m.name for m in every)}")
+        return named[0] if named[0] is not measured else None
+    rivals = [m for m in every if m.sigma == measured.sigma]
+    chosen = next((m for m in rivals if m.method == "gaussian"), rivals[0])
+    return chosen if chosen is not measured else None
+
+
+def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
+    """All files as the page shows them; their intervals come from the same resamples of the images."""
+    baselines = [baseline_of(m, every, choices) for m in every]
+    gaps = [differences_by_image(m, b) if b else np.empty(0) for m, b in zip(every, baselines, strict=True)]
+    compared = [i for i, gap in enumerate(gaps) if len(gap)]
+    arrays = [m.counted for m in every] + [gaps[i] for i in compared]
+    estimates = means_of(arrays, confidence=choices.confidence)
+    acrs, gap_estimates = estimates[: len(every)], dict(zip(compared, estimates[len(every) :], strict=True))
+    views = []
+    for i, (measured, baseline) in enumerate(zip(every, baselines, strict=True)):
+        gap = gap_estimates.get(i)
+        versus = Difference(versus=baseline.name, images=len(gaps[i]), acr=gap) if baseline and gap else None
+        views.append(view(measured, every, radii, choices, acr=acrs[i], difference=versus))
+    return views
+
+
+def view(
+    measured: Measured,
+    every: Sequence[Measured],
+    radii: Sequence[float],
+    choices: Choices,
+    *,
+    acr: Estimate,
+    difference: Difference | None,
+) -> RunView:
+    """One file as the page shows it."""
+    how = measured.settings.certification if measured.settings else None
+    accuracy = measured.accuracy(radii, confidence=choices.confidence)
+    shares = [a.value for a in accuracy]
+    bound = accuracy_bound(shares, len(measured), alpha=how.alpha, rho=choices.rho).tolist() if how else None
+    return RunView(
+        name=measured.name,
+        method=measured.method,
+        sigma=measured.sigma,
+        data=f"{measured.settings.data}, {measured.settings.split}" if measured.settings else "",
+        images=len(measured),
+        n=how.n if how else None,
+        alpha=how.alpha if how else None,
+        mode=measured.settings.mode if measured.settings else "",
+        acr=acr,
+        accuracy=accuracy,
+        accuracy_bound=bound,
+        abstention=measured.abstention(confidence=choices.confidence),
+        difference=difference,
+        published=published(measured),
+        largest_radius=measured.largest_radius,
+        curve=radius_curve(measured, every),
+        probabilities=probability_curve(measured),
+        histogram=histogram(measured, every),
+        training=training(measured),
+        settings=settings_shown(measured),
+        commands=commands(measured),
+        notes=[*(measured.config.notes if measured.config else ()), *measured.notes],
+    )
+
+
+def published(measured: Measured) -> PublishedRow | None:
+    """The paper's row beside the run, if it is one of its presets."""
+    preset = preset_of(measured)
+    if preset is None or preset.published is None:
+        return None
+    row, cut = preset.published, cuts(measured, preset)
+    acr = row.acr if row.acr_mean is None else row.acr_mean
+    spread = row.acr_deviation if cut.comparable else None
+    away = (paper_acr((measured,)) - acr) / spread if spread else None
+    return PublishedRow(
+        acr=acr,
+        deviation=row.acr_deviation,
+        accuracy={radius: percent / 100 for radius, percent in row.accuracy.items()},
+        deviations_away=away,
+        source=row.source,
+        caution=", ".join(cut.every),
+    )
+
+
+def _longest(every: Sequence[Measured]) -> float:
+    return max(max(m.largest_radius or 0.0, float(m.counted.max())) for m in every) or 1.0
+
+
+def radius_curve(measured: Measured, every: Sequence[Measured]) -> Curve:
+    """Certified accuracy at evenly spaced round radii, the same for all files."""
+    longest = _longest(every)
+    step = 10 ** math.ceil(math.log10(longest / CURVE_POINTS))
+    step = next(step * part for part in (0.1, 0.2, 0.5, 1.0) if longest / (step * part) <= CURVE_POINTS)
+    x = [round(step * k, 10) for k in range(math.ceil(longest / step) + 2)]
+    return Curve(x=x, y=measured.accuracy_at(x).tolist())
+
+
+def probability_curve(measured: Measured) -> Curve | None:
+    """Share of images that are right with a p_A of at least x; None where no file says."""
+    if not np.isfinite(measured.probability[measured.correct]).any():
+        return None
+    lacking = np.logspace(math.log10(0.5), -5, 90)
+    x = [*(1 - lacking).tolist(), 1.0]
+    return Curve(x=x, y=measured.probabilities_at(x).tolist())
+
+
+def histogram(measured: Measured, every: Sequence[Measured]) -> Curve:
+    """Shares of all images by radius, wrong ones in no bin."""
+    edges = np.linspace(0, _longest(every) * (1 + 1e-9), BINS + 1)
+    counts, _ = np.histogram(measured.radius[measured.correct], bins=edges)
+    return Curve(x=edges[:-1].tolist(), y=(counts / len(measured)).tolist())
+
+
+def training(measured: Measured) -> Training | None:
+    """The training's course, if the file lies in a run folder."""
+    lines = measured.training
+    if not lines:
+        return None
+    parts = sorted({name for line in lines for name in line.get("parts", {})})
+    return Training(
+        epochs=[int(line["epoch"]) for line in lines],
+        **{name: [float(line[name]) for line in lines] for name in ("loss", "accuracy", "learning_rate")},
+        parts={name: [float(line.get("parts", {}).get(name, math.nan)) for line in lines] for name in parts},
+    )
+
+
+def settings_shown(measured: Measured) -> dict[str, str]:
+    """Everything that decided the run and its certificates, as words."""
+    shown: dict[str, str] = {"file": str(measured.path)}
+    if measured.config:
+        config = measured.config
+        plain = {k: v for k, v in asdict(config).items() if k not in ("method", "recipe", "notes")}
+        every = {**plain, **{f"method {k}": v for k, v in config.method.items()}, **asdict(config.recipe)}
+        shown |= {f"training: {k.replace('_', ' ')}": _words(v) for k, v in every.items() if v not in ("", (), None)}
+    if measured.settings:
+        flat = asdict(measured.settings)
+        how, versions = flat.pop("certification"), flat.pop("versions")
+        every = {**how, **flat, **{f"{name} version": version for name, version in versions.items()}}
+        shown |= {f"certification: {k.replace('_', ' ')}": _words(v) for k, v in every.items() if v not in ("", None)}
+    elif measured.sigma is not None:
+        shown["certification: sigma"] = f"{measured.sigma:g} (read off the name of the file or folder)"
+    return shown
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)

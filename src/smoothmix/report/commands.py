@@ -1,0 +1,84 @@
+"""What to type to get a run again."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from smoothmix import presets
+from smoothmix.analysis import Measured
+from smoothmix.certificates import FileSettings
+from smoothmix.config import RunConfig
+from smoothmix.errors import UsageError
+from smoothmix.plan import Wishes, make_config
+
+
+def commands(measured: Measured) -> list[str]:
+    """The commands that train the network behind a file and certify it again; none for a log that records nothing."""
+    said = []
+    folder = measured.path.parent
+    if measured.config:
+        said.append(train_command(measured.config, folder))
+    if measured.settings:
+        source = [str(folder)] if measured.config else ["--model", measured.settings.model]
+        said.append(certify_command(measured.settings, source, measured.path))
+    return said
+
+
+def train_command(config: RunConfig, folder: Path) -> str:
+    """`smoothmix train` with the preset where that gives the same settings, otherwise with the run's own file."""
+    for options in _preset_options(config):
+        if _same(config, options):
+            words = ["smoothmix", "train", config.preset, *_flags(options)]
+            return shlex.join([*words, "--out", str(folder)])
+    return shlex.join(["smoothmix", "train", "--config", str(folder / "config.toml"), "--out", f"{folder}-again"])
+
+
+def _preset_options(config: RunConfig) -> list[dict[str, object]]:
+    if config.preset not in presets.names():
+        return []
+    full = presets.get(config.preset).config.recipe
+    seed = {"seed": config.recipe.seed} if config.recipe.seed else {}
+    precision = {"precision": config.recipe.precision} if config.recipe.precision != full.precision else {}
+    fidelity = {"fidelity": config.method["fidelity"]} if config.method.get("fidelity") == "paper" else {}
+    common = {**fidelity, **seed, **precision}
+    epochs = config.recipe.epochs
+    return [common, {"epochs": epochs, **common}, {"epochs_scale": round(epochs / full.epochs, 2), **common}]
+
+
+def _same(config: RunConfig, options: dict[str, object]) -> bool:
+    """Whether the preset with these options gives this run; what training fills in is left out of the comparison."""
+    try:
+        made = make_config(Wishes(preset=config.preset, **options))  # type: ignore[arg-type]
+    except UsageError:
+        return False
+    method = {name: config.method.get(name) for name in made.method}
+    places = ("data", "network", "train_split", "normalisation", "num_classes")
+    alike = all(getattr(made, place) == getattr(config, place) for place in places)
+    return alike and made.recipe == replace(config.recipe) and method == dict(made.method)
+
+
+def _flags(options: dict[str, object]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def certify_command(settings: FileSettings, source: list[str], path: Path) -> str:
+    """`smoothmix certify` with everything that is not as it is by default."""
+    how = settings.certification
+    given: dict[str, object] = {
+        "data": settings.data,
+        "split": settings.split if settings.split != "test" else None,
+        "sigma": how.sigma,
+        "n0": how.n0,
+        "n": how.n,
+        "alpha": how.alpha,
+        "seed": how.seed,
+        "batch": how.block,
+        "precision": how.precision if how.precision != "fp32" else None,
+        "skip": settings.skip if settings.skip > 1 else None,
+        "max": settings.images,
+        "out": path,
+    }
+    flags = _flags({name: value for name, value in given.items() if value is not None})
+    return shlex.join(["smoothmix", "certify", *source, *flags, *(["--skip-wrong"] if how.skip_wrong else [])])

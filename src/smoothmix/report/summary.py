@@ -1,0 +1,91 @@
+"""The comparison of several files as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from smoothmix.analysis import Estimate
+from smoothmix.report.data import Page, PublishedRow, RunView
+from smoothmix.report.tables import Cell, Column, Grid, Line, marked
+
+
+def summary_grid(page: Page, *, wide: bool = False) -> Grid:
+    """The page's summary as a table; `wide` keeps every number in a column of its own, for programs.
+
+    For people, what is the same in all rows is said once below the table instead of in a column.
+    """
+    published = any(run.published for run in page.runs)
+    compared = any(run.difference for run in page.runs)
+    shown = [name for name in COMMON if wide or len({COMMON[name](run) for run in page.runs}) > 1]
+    columns = [Column(name="model", key="model"), *(Column(name=name, key=name) for name in shown)]
+    columns += _estimate_columns("ACR", "acr", wide=wide, judged=True)
+    if compared:
+        columns += _estimate_columns("vs baseline", "difference", wide=wide)
+        columns += [Column(name="baseline", key="baseline")] if wide else []
+    for radius in page.radii:
+        columns += _estimate_columns(f"{radius:.2f}", f"accuracy_{radius:.2f}", wide=wide, judged=True)
+    columns += _estimate_columns("abstains", "abstention", wide=wide)
+    if published:
+        columns += [Column(name="published ACR", key="published_acr")]
+        columns += [Column(name="seed deviations away", key="deviations_away")]
+    lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
+    same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
+    notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page)
+    return marked(Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes))
+
+
+COMMON: Mapping[str, Callable[[RunView], str]] = {
+    "sigma": lambda run: "" if run.sigma is None else f"{run.sigma:g}",
+    "images": lambda run: str(run.images),
+    "n": lambda run: "" if run.n is None else str(run.n),
+    "alpha": lambda run: "" if run.alpha is None else f"{run.alpha:g}",
+}
+"""What the models of a comparison mostly have in common."""
+
+
+def _notes(page: Page) -> tuple[str, ...]:
+    interval = f"in brackets: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
+    rows = [(run.name, run.published.caution) for run in page.runs if run.published]
+    cautions = [f"* {name}, beside the published row: {caution}" for name, caution in rows if caution]
+    return (interval, *page.warnings, *cautions)
+
+
+def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
+    common = [Cell(COMMON[name](run), COMMON[name](run) or None) for name in shown]
+    cells = [Cell(run.name, run.name), *common]
+    cells += _estimate_cells(run.acr, "{:.4f}", 1, wide=wide, interval=True)
+    if compared:
+        gap = run.difference.acr if run.difference else None
+        cells += _estimate_cells(gap, "{:+.4f}", 1, wide=wide, interval=True)
+        cells += [Cell("", run.difference.versus if run.difference else None)] if wide else []
+    for accuracy in run.accuracy:
+        cells += _estimate_cells(accuracy, "{:.1f}", 100, wide=wide)
+    cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
+    if published:
+        cells += _published_cells(run.published)
+    return Line(cells=tuple(cells), method=run.method, sigma=run.sigma)
+
+
+def _published_cells(row: PublishedRow | None) -> list[Cell]:
+    if row is None:
+        return [Cell(""), Cell("")]
+    spread = f" ± {row.deviation:.4f}" if row.deviation is not None else ""
+    away = "" if row.deviations_away is None else f"{row.deviations_away:+.1f}"
+    return [Cell(f"{row.acr:.4f}{spread}{' *' if row.caution else ''}", row.acr), Cell(away, row.deviations_away)]
+
+
+def _estimate_columns(name: str, key: str, *, wide: bool, judged: bool = False) -> list[Column]:
+    ends = [Column(name=f"{name} {end}", key=f"{key}_{end}") for end in ("low", "high")] if wide else []
+    return [Column(name=name, key=key, judged=judged), *ends]
+
+
+def _estimate_cells(
+    estimate: Estimate | None, form: str, scale: float, *, wide: bool, interval: bool = False, missing: str = ""
+) -> list[Cell]:
+    if estimate is None:
+        return [Cell(missing)] + ([Cell(""), Cell("")] if wide else [])
+    numbers = [scale * estimate.value, scale * estimate.low, scale * estimate.high]
+    texts = [form.format(number) for number in numbers]
+    shown = f"{texts[0]} [{texts[1]}, {texts[2]}]" if interval and not wide else texts[0]
+    ends = [Cell(text, text) for text in texts[1:]] if wide else []
+    return [Cell(shown, texts[0]), *ends]

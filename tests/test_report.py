@@ -1,0 +1,262 @@
+"""The command `report` and what stands behind it: from certificate files to tables and the page's values."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothmix import presets
+from smoothmix.analysis import measure
+from smoothmix.config import RunConfig
+from smoothmix.errors import UsageError
+from smoothmix.plan import Wishes, make_config
+from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
+from smoothmix.report.commands import train_command
+from smoothmix.report.published import cuts
+from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
+
+from certificate_cases import field_log, our_file
+from conftest import Run
+
+
+def run_folder(path: Path, right: list[int], wishes: Wishes, **settings: object) -> Path:
+    """A run folder as training and certification leave it, but for the weights."""
+    our_file(path / "certificates.tsv", right, **settings)
+    make_config(wishes).save(path / "config.toml")
+    line = {"epoch": 1, "loss": 0.5, "parts": {"natural": 0.5}, "accuracy": 0.9, "learning_rate": 0.01}
+    (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[Path]:
+    gaussian = run_folder(tmp_path / "g", [1000, 900, 500, 100], Wishes(preset="mnist/0.50/gaussian", epochs=2))
+    better = run_folder(tmp_path / "s", [1000, 990, 900, 100], Wishes(preset="mnist/0.50/smoothmix-eta5", epochs=2))
+    return [gaussian, better]
+
+
+def test_the_page_holds_what_the_files_say(two_runs: list[Path]) -> None:
+    gaussian, better = (measure(run) for run in two_runs)
+    page = make_page([gaussian, better], Choices(radii=(0.0, 0.5)), title="t")
+    first, second = page.runs
+    assert first.difference is None
+    assert second.difference is not None
+    assert second.difference.versus == "g"
+    assert second.difference.acr.value == pytest.approx(second.acr.value - first.acr.value)
+    assert [a.value for a in second.accuracy] == [0.75, 0.75]
+    assert second.accuracy_bound is not None
+    assert all(bound < a.value for bound, a in zip(second.accuracy_bound, second.accuracy, strict=True))
+    assert first.abstention is not None
+    assert first.abstention.value == 0.5
+    assert first.training is not None
+    assert first.training.parts == {"natural": [0.5]}
+    assert second.published is not None
+    assert second.published.acr == 1.6932
+    assert second.published.caution == "2 of 90 epochs, n 1,000 instead of 100,000, 4 of 10,000 images"
+    assert second.published.deviations_away is None
+
+
+def test_the_curve_is_never_above_the_truth_between_its_points(two_runs: list[Path]) -> None:
+    measured = measure(two_runs[1])
+    curve = radius_curve(measured, [measured])
+    assert curve.y == measured.accuracy_at(curve.x).tolist()
+    assert curve.x[-1] > float(measured.radius.max())
+    assert curve.y[-1] == 0.0
+    assert len(curve.x) <= 405
+
+
+def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "g", [100_000] * 10_000, Wishes(preset="mnist/0.50/gaussian"), n=100_000)
+    measured = measure(folder)
+    assert cuts(measured, presets.get("mnist/0.50/gaussian")).every == ()
+    (run,) = make_page([measured], Choices(), title="t").runs
+    assert run.published is not None
+    assert run.published.caution == ""
+    assert run.published.deviations_away == pytest.approx((float(f"{measured.radius[0]:.3}") - 1.5581) / 0.0016)
+
+
+def test_what_was_trained_otherwise_is_said(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "g", [1000], Wishes(preset="mnist/0.50/gaussian", batch=128), n=1000)
+    found = cuts(measure(folder), presets.get("mnist/0.50/gaussian"))
+    assert found.schedule == ("not the schedule of mnist/0.50/gaussian: batch 128 instead of 256",)
+    assert not found.comparable
+
+
+def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(two_runs: list[Path]) -> None:
+    every = [measure(run) for run in reversed(two_runs)]
+    page = make_page(every, Choices(), title="t")
+    assert [run.difference.versus if run.difference else None for run in page.runs] == ["g", None]
+    page = make_page(every, Choices(baseline="s"), title="t")
+    assert [run.difference.versus if run.difference else None for run in page.runs] == [None, "s"]
+    with pytest.raises(UsageError, match="no model is called 'x': there are s, g"):
+        make_page(every, Choices(baseline="x"), title="t")
+
+
+def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
+    for largest in (0.3, 0.95, 3.8, 20.0):
+        measured = measure(field_log(tmp_path / f"{largest}", [largest]), paper_rounding=True)
+        radii = table_radii([measured], Choices())
+        assert radii[0] == 0
+        assert len(radii) <= 9
+        assert radii[-1] <= largest
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        (Wishes(preset="mnist/0.50/gaussian"), "train mnist/0.50/gaussian --out"),
+        (Wishes(preset="mnist/0.50/gaussian", epochs=3, seed=4), "train mnist/0.50/gaussian --epochs 3 --seed 4 --out"),
+        (Wishes(preset="mnist/1.00/macer", epochs_scale=0.33), "train mnist/1.00/macer --epochs-scale 0.33 --out"),
+        (Wishes(preset="mnist/0.50/gaussian", fidelity="paper"), "mnist/0.50/gaussian --fidelity paper --out"),
+        (Wishes(preset="mnist/0.50/gaussian", batch=7), "train --config runs/x/config.toml --out"),
+        (Wishes(data="mnist", sigma=0.3), "train --config runs/x/config.toml --out"),
+    ],
+)
+def test_the_command_that_is_shown_makes_the_same_run(wishes: Wishes, words: str) -> None:
+    assert words in train_command(make_config(wishes), Path("runs/x"))
+
+
+def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:
+    def line(method: str, acr: str, sigma: float = 0.5) -> Line:
+        return Line(cells=(Cell(method), Cell(acr, acr)), method=method, sigma=sigma)
+
+    columns = (Column(name="model", key="model"), Column(name="ACR", key="acr", judged=True))
+    lines = (
+        line("gaussian", "1.50"),
+        line("smoothadv", "1.60"),
+        line("smoothmix", "1.60 [1.5, 1.7]"),
+        line("smoothmix", "1.61"),
+        line("smoothmix", "1.40"),
+        line("smoothmix", "9.00", sigma=1.0),
+    )
+    grid = marked(Grid(title="t_1", columns=columns, lines=lines, notes=("50 % of it",)))
+    marks = [(row.cells[1].bold, row.cells[1].underlined) for row in grid.lines]
+    assert marks == [(False, False), (True, False), (True, False), (True, True), (False, False), (False, False)]
+    latex = to_latex(grid)
+    assert r"smoothmix & \textbf{\underline{1.61}} \\" in latex
+    assert latex.count(r"\midrule") == 2
+    assert r"\begin{tabular}{lr}" in latex
+    assert "| smoothmix | **<u>1.61</u>** |" in to_markdown(grid)
+    assert to_csv(grid).splitlines()[:2] == ["model,acr", ",1.50"]
+
+
+def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
+    grid = Grid(
+        title="t", columns=(Column(name="a|b", key="k"),), lines=(Line(cells=(Cell("50% <b>|_&", "50% <b>|_&\n"),)),)
+    )
+    assert r"50\% \textless{}b\textgreater{}|\_\&" in to_latex(grid)
+    assert r"| 50% &lt;b>\|_& |" in to_markdown(grid)
+    assert next(csv.reader(io.StringIO(to_csv(grid).split("\n", 1)[1]))) == ["50% <b>|_&\n"]
+
+
+class TestCommand:
+    def test_a_table_and_a_page(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
+        result = smoothmix("report", f"Gaussian={two_runs[0]}", f"SmoothMix={two_runs[1]}", "--out", "page.html")
+        assert result.code == 0, result.err
+        assert "Certified robustness: Gaussian and SmoothMix" in result.out
+        assert "all: sigma 0.5, images 4, n 1000, alpha 0.001" in result.out
+        assert "few images" in result.out
+        page = (tmp_path / "page.html").read_text()
+        assert "SmoothMix" in page
+        assert len(page) < 2_000_000
+
+    @pytest.mark.parametrize("kind", ["csv", "json"])
+    def test_tables_for_programs_have_every_number_in_a_column(
+        self, smoothmix: Run, two_runs: list[Path], kind: str
+    ) -> None:
+        result = smoothmix("report", *two_runs, "--format", kind, "--radii", "0", "0.5")
+        rows = list(csv.DictReader(io.StringIO(result.out))) if kind == "csv" else json.loads(result.out)["rows"]
+        measured = measure(two_runs[1])
+        assert float(rows[1]["acr"]) == pytest.approx(measured.acr().value, abs=5e-5)
+        assert float(rows[1]["accuracy_0.50"]) == 75.0
+        assert float(rows[1]["acr_low"]) <= float(rows[1]["acr"]) <= float(rows[1]["acr_high"])
+        assert rows[1]["baseline"] == "g"
+
+    def test_files_that_differ_are_said_to(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
+        log = field_log(tmp_path / "cohen" / "noise_1.00", [1.5, 0.2, 0.1])
+        result = smoothmix("report", two_runs[0], log, "--format", "md")
+        assert result.code == 0
+        assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
+        assert "the guarantee differs: exact, n 1,000 (g); not recorded (noise_1.00)" in result.out
+        assert "not the same images (g: 4, noise_1.00: 3)" in result.out
+
+    def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:
+        log = field_log(tmp_path / "noise_0.5", [1.5])
+        sound = smoothmix("report", log, "--radii", "1.5", "--format", "csv")
+        paper = smoothmix("report", log, "--radii", "1.5", "--format", "csv", "--paper-rounding")
+        assert next(csv.DictReader(io.StringIO(sound.out)))["accuracy_1.50"] == "0.0"
+        assert next(csv.DictReader(io.StringIO(paper.out)))["accuracy_1.50"] == "100.0"
+        assert "not sound" in paper.err
+
+    def test_figures(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
+        result = smoothmix("report", *two_runs, "--figures", "figures", "--figure-format", "png")
+        assert result.code == 0, result.err
+        assert len(list((tmp_path / "figures").glob("*.png"))) == 5
+
+    @pytest.mark.parametrize(
+        ("args", "message"),
+        [
+            (["nowhere"], "no such certificate file"),
+            (["--radii", "-1"], "radii must be zero or more"),
+            (["--confidence", "1.5"], "confidence must lie strictly between 0 and 1"),
+            (["--rho", "0"], "rho must lie strictly between 0 and 1"),
+            (["--baseline", "x"], "no model is called 'x'"),
+        ],
+    )
+    def test_misuse_is_a_sentence(self, smoothmix: Run, two_runs: list[Path], args: list[str], message: str) -> None:
+        result = smoothmix("report", *([] if args == ["nowhere"] else two_runs[:1]), *args)
+        assert result.code == 2
+        assert message in result.err
+        assert result.err.count("\n") == 1
+
+    def test_pictures_of_the_data_set_are_shown_if_it_is_the_one_certified(
+        self, smoothmix: Run, two_runs: list[Path], tmp_path: Path
+    ) -> None:
+        from smoothmix import data
+
+        smoothmix("report", *two_runs, "--out", "other.html")
+        assert "data:image/png" not in (tmp_path / "other.html").read_text()
+        assert "not the one that was certified" in (tmp_path / "other.html").read_text()
+        fingerprint = data.load("sample", "test").fingerprint
+        for run in two_runs:
+            settings = run / "certificates.toml"
+            settings.write_text(settings.read_text().replace('data_hash = "d"', f'data_hash = "{fingerprint}"'))
+        smoothmix("report", *two_runs, "--out", "same.html")
+        assert "data:image/png" in (tmp_path / "same.html").read_text()
+
+
+def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:
+    from smoothmix.report.gallery import make_gallery
+
+    gallery = make_gallery([measure(run) for run in two_runs])
+    tags = {picture.idx: list(picture.tags) for picture in gallery.pictures}
+    assert tags == {
+        0: ["smallest radius"],
+        1: ["smallest radius"],
+        2: ["abstained", "models disagree"],
+        3: ["abstained"],
+    }
+    verdict = gallery.pictures[2].verdicts[1]
+    assert (verdict.predict, verdict.correct, verdict.votes, verdict.n) == ("1", True, [("1", 900), ("0", 100)], 1000)
+
+
+def test_files_without_a_common_image_have_no_gallery(tmp_path: Path) -> None:
+    from smoothmix.report.gallery import make_gallery
+
+    one = measure(field_log(tmp_path / "a", [1.0]))
+    other = replace(one, idx=np.array([7]))
+    assert make_gallery([one, other]).note == "No pictures: the files have no image in common."
+
+
+def test_config_files_that_are_broken_are_refused_by_name(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "g", [1000], Wishes(preset="mnist/0.50/gaussian"))
+    (folder / "metrics.jsonl").write_text('{"epoch": }\n')
+    with pytest.raises(UsageError, match=r"metrics\.jsonl: cannot be read"):
+        measure(folder)
+    assert RunConfig.load(folder / "config.toml").preset == "mnist/0.50/gaussian"
