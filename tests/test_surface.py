@@ -20,7 +20,11 @@ from smoothmix.cli import app
 
 from conftest import ROOT, Run
 
-TORCHLESS = ("config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks")
+TORCHLESS = (
+    "config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks",
+    "anytime", "run_folder", "plots", "report", "report.build", "report.page", "reproduce.jobs",
+    "reproduce.table", "reproduce.logs",
+)  # fmt: skip
 
 
 def imported_by(statement: str) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from smoothmix.cli import certificates, certify, data, importing, presets, quickstart, train
+from smoothmix.cli import certificates, certify, data, importing, presets, quickstart, report, reproduce, train
 from smoothmix.errors import SmoothmixError
 from smoothmix.version import __version__
 
@@ -30,6 +30,8 @@ app.command(quickstart.quickstart)
 app.command(train.train)
 app.command(certify.certify)
 app.command(certify.predict)
+app.command(report.report)
+app.command(reproduce.reproduce)
 app.command(certificates.app, name="certificates")
 app.command(presets.presets)
 app.command(data.app, name="data")

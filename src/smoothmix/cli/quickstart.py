@@ -9,47 +9,58 @@ from cyclopts import Parameter
 
 from smoothmix.cli.output import say
 
-PRESET = "quick/gaussian"
+PRESETS = ("quick/gaussian", "quick/smoothmix")
+IMAGES, DRAWS = 50, 10_000
 
 
 def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Train a small network with noise on embedded digits, certify 50 images and show the result.
+    """Train two small networks on embedded digits, certify both and compare them in a page.
+
+    One is trained with Gaussian noise alone, the other with SmoothMix, for as many epochs.
 
     Parameters
     ----------
     out
-        Folder that keeps the runs.
+        Folder that keeps the runs and the page.
     fresh
         Begin anew even if the runs are there already.
     """
     import shutil
 
-    from smoothmix import data, presets
-    from smoothmix.cli.certify import certify_with_progress, show_summary
-    from smoothmix.cli.options import ImageOptions, NetworkOptions, TrainingOptions
-    from smoothmix.cli.target import load_target
-    from smoothmix.cli.train import train_with_progress
+    from smoothmix import presets
+    from smoothmix.cli.options import ImageOptions, TrainingOptions
+    from smoothmix.cli.reproduce import train_and_certify
     from smoothmix.config import Certification, RunConfig
     from smoothmix.errors import UsageError
-    from smoothmix.runs import RunFolder
+    from smoothmix.run_folder import RunFolder
 
-    folder = RunFolder(out / PRESET.rpartition("/")[2])
-    if fresh and folder.config.exists():
-        shutil.rmtree(folder.path)
-    config = presets.get(PRESET).config
-    if folder.config.exists() and RunConfig.load(folder.config).recipe != config.recipe:
-        raise UsageError(f"{folder.path}: holds a run with other settings; add --fresh to begin anew")
-    say(f"Training a {config.network} with noise of deviation {config.sigma:g} on 4,000 embedded digits.")
-    train_with_progress(config, folder.path, TrainingOptions(device="cpu"))
-    say("\nCertifying 50 of its 1,000 test images with 10,000 noisy copies each.")
-    file = certify_with_progress(
-        load_target(folder.path, NetworkOptions(device="cpu")),
-        data.load(config.data, "test"),
-        Certification(sigma=config.sigma, n=10_000),
-        folder.certificates,
-        images=ImageOptions(skip=20),
+    folders = [RunFolder(out / name.rpartition("/")[2]) for name in PRESETS]
+    images = ImageOptions(skip=1000 // IMAGES)
+    for name, folder in zip(PRESETS, folders, strict=True):
+        if fresh and folder.config.exists():
+            shutil.rmtree(folder.path)
+        preset = presets.get(name)
+        config = preset.config
+        if folder.config.exists() and RunConfig.load(folder.config).recipe != config.recipe:
+            raise UsageError(f"{folder.path}: holds a run with other settings; add --fresh to begin anew")
+        say(
+            f"{preset.about.partition(',')[0]}: a {config.network} on 4,000 digits, noise of deviation {config.sigma:g}"
+        )
+        how = Certification(sigma=config.sigma, n=DRAWS)
+        train_and_certify(config, folder, how, images, TrainingOptions(device="cpu"))
+        say()
+    _compare([folder.path for folder in folders], out / "report.html")
+    say("\nNow try:")
+    say(f"  smoothmix certificates verify {folders[1].certificates}")
+    say(f"  smoothmix report {folders[0].path} {folders[1].path} --format md")
+    say("  smoothmix presets                      # the rows of the paper")
+
+
+def _compare(folders: list[Path], out: Path) -> None:
+    from smoothmix.cli.report import compare
+
+    compare(
+        [f"Gaussian={folders[0]}", f"SmoothMix={folders[1]}"],
+        out=out,
+        title=f"Gaussian or SmoothMix? {IMAGES} digits, certified with {DRAWS:,} draws each",
     )
-    show_summary(file)
-    say(f"\nThe run is kept in {folder.path}. Now try:")
-    say(f"  smoothmix certificates verify {folder.certificates}")
-    say(f"  smoothmix certify {folder.path} --out all.tsv --n 1000")

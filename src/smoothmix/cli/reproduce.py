@@ -1,0 +1,227 @@
+"""The command `reproduce`: rows of the paper, trained, certified and held against the published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, TrainingOptions, numbers
+from smoothmix.cli.output import duration, progress, say, table
+from smoothmix.cli.report import TableFormat, show_grid, write_page
+from smoothmix.config import Fidelity, Precision, RunConfig, require
+
+if TYPE_CHECKING:
+    from smoothmix.config import Certification
+    from smoothmix.presets import Preset
+    from smoothmix.reproduce.jobs import Job
+    from smoothmix.reproduce.table import Reproduced
+    from smoothmix.run_folder import RunFolder
+
+
+def reproduce(
+    group: str,
+    /,
+    *,
+    sigma: float | None = None,
+    rows: str = "*",
+    seeds: int = 1,
+    epochs: int | None = None,
+    epochs_scale: float | None = None,
+    precision: Precision | None = None,
+    fidelity: Fidelity | None = None,
+    skip: int = 1,
+    maximum: Annotated[int | None, Parameter(name="--max")] = None,
+    n: int = 100_000,
+    skip_wrong: Annotated[bool, Parameter(negative="")] = False,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    out: Path = Path("runs/reproduce"),
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    from_logs: Path | None = None,
+    paper_rounding: Annotated[bool, Parameter(negative="")] = False,
+    radii: Numbers = None,
+    format: TableFormat = "terminal",  # noqa: A002 - the option's name
+) -> None:
+    """Train and certify rows of the paper, and say how they compare with the published numbers.
+
+    Every run has a folder of its own. Interrupt it anywhere and run the same command again: what is done is skipped.
+
+    Parameters
+    ----------
+    group
+        mnist, cifar10, imagenet or ablation; also the beginning of some names, such as ablation/eta.
+    sigma
+        Only rows of this noise.
+    rows
+        Only these rows, separated by commas; gaussian,smoothmix* for example.
+    seeds
+        Runs of each row, with seeds 0, 1, ...
+    epochs
+        Passes over the data; learning-rate drops, warm-up and deferral stay where they are.
+    epochs_scale
+        Multiply epochs, drops, warm-up and deferral.
+    precision
+        bf16 trains under autocast; certification stays in fp32.
+    fidelity
+        official does what made the published tables, paper what the paper's text says.
+    skip
+        Certify every skip-th test image.
+    maximum
+        Certify at most so many images.
+    n
+        Draws an image.
+    skip_wrong
+        Spend no further draws on an image whose selected class is wrong.
+    data_dir
+        Folder that holds the data set.
+    device
+        cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
+    out
+        Folder for the runs, the tables and the page.
+    dry_run
+        Print what would be done, with the time it would take from a short measurement.
+    from_logs
+        Make the tables from a folder of the paper's published logs instead of running anything.
+    paper_rounding
+        Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables.
+    radii
+        Radii of the table; by default the paper's.
+    format
+        How the table is printed.
+    """
+    from smoothmix.analysis import unique_names
+    from smoothmix.config import Certification
+    from smoothmix.report.build import Choices, make_page
+    from smoothmix.reproduce.jobs import Cut, choose, make_jobs
+
+    at = numbers(radii) or None
+    names = choose(group, sigma=sigma, rows=[row.strip() for row in rows.split(",") if row.strip()])
+    if from_logs:
+        from smoothmix.reproduce.logs import from_logs as read_logs
+
+        with progress("reading logs", unit="logs") as track:
+            found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
+        show_rows(found, f"{group}, from published logs", at, format)
+        return
+    cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)
+    jobs = make_jobs(names, seeds=seeds, cut=cut, out=out)
+    images = ImageOptions(data_dir=data_dir, skip=skip, maximum=maximum)
+    training = TrainingOptions(data_dir=data_dir, device=device)
+    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
+    if dry_run:
+        show_plan(jobs, hows, images, training)
+        return
+    for number, (job, how) in enumerate(zip(jobs, hows, strict=True), start=1):
+        say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
+        train_and_certify(job.config, job.folder, how, images, training)
+    every = results(jobs, paper_rounding=paper_rounding)
+    title = f"{group}: our numbers and the published ones"
+    say()
+    show_rows(every, title, at, format)
+    write_tables(every, title, at, out)
+    measured = unique_names([run for row in every for run in row.runs])
+    write_page(make_page(measured, Choices(), title=title, data_dir=data_dir), out / "report.html")
+
+
+def train_and_certify(
+    config: RunConfig, folder: RunFolder, how: Certification, images: ImageOptions, training: TrainingOptions
+) -> None:
+    """Bring one run to its end, from wherever it stands."""
+    from smoothmix import data
+    from smoothmix.cli.certify import certify_with_progress
+    from smoothmix.cli.target import load_target
+    from smoothmix.cli.train import train_with_progress
+
+    train_with_progress(config, folder.path, training)
+    target = load_target(folder.path, NetworkOptions(device=training.device))
+    dataset = data.load(config.data, images.split, data_dir=images.data_dir)
+    certify_with_progress(target, dataset, how, folder.certificates, images=images)
+
+
+def results(jobs: Sequence[Job], *, paper_rounding: bool) -> list[Reproduced]:
+    """What the finished jobs gave, the seeds of a row together."""
+    from smoothmix.analysis import measure
+    from smoothmix.report.published import cuts
+    from smoothmix.reproduce.table import Reproduced
+
+    rows: dict[str, tuple[Preset, list[Path]]] = {}
+    for job in jobs:
+        rows.setdefault(job.preset.name, (job.preset, []))[1].append(job.folder.path)
+    found = []
+    for preset, folders in rows.values():
+        runs = tuple(measure(folder, paper_rounding=paper_rounding) for folder in folders)
+        cut = cuts(runs[0], preset)
+        found.append(
+            Reproduced(
+                preset=preset,
+                runs=runs,
+                cuts=cut.every,
+                judged=cut.comparable,
+                all_images=not cut.images,
+            )
+        )
+    return found
+
+
+def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, how: TableFormat) -> None:
+    """The table on standard output; on a terminal with half as many radii as the paper has, which are too many."""
+    from smoothmix.reproduce.table import paper_radii, reproduction_grid
+
+    if radii is None and how == "terminal":
+        radii = [radius for radius in paper_radii(rows) if radius % 0.5 == 0]
+    show_grid(reproduction_grid(rows, title=title, radii=radii, wide=how in ("csv", "json")), how)
+
+
+def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path) -> None:
+    """The table in every format, in the folder of the runs."""
+    from smoothmix.files import atomic_write
+    from smoothmix.report.tables import FORMATS
+    from smoothmix.reproduce.table import reproduction_grid
+
+    for kind, write in FORMATS.items():
+        grid = reproduction_grid(rows, title=title, radii=radii, wide=kind in ("csv", "json"))
+        atomic_write(out / f"table.{'tex' if kind == 'latex' else kind}", write(grid).encode())
+    say(f"wrote {out / 'table.md'}, .tex, .csv and .json")
+
+
+def show_plan(
+    jobs: Sequence[Job], hows: Sequence[Certification], images: ImageOptions, training: TrainingOptions
+) -> None:
+    """What would be done, and how long it would take."""
+    from smoothmix import data
+    from smoothmix.cli.target import choose_device
+    from smoothmix.reproduce.estimate import Estimate, estimate
+
+    require(bool(jobs), "there is nothing to do")
+    device = choose_device(training.device)
+    seen: dict[str, Estimate] = {}
+    rows, total = [], 0.0
+    for job, how in zip(jobs, hows, strict=True):
+        test = data.load(job.config.data, images.split, data_dir=images.data_dir)
+        count = min(-(-len(test) // images.skip), images.maximum or len(test))
+        if job.preset.name not in seen:
+            say(f"measuring a few steps of {job.preset.name}")
+            seen[job.preset.name] = estimate(job.config, how, images=count, data_dir=training.data_dir, device=device)
+        cost = seen[job.preset.name]
+        left_training = 0.0 if job.trained else cost.training
+        left_certifying = cost.certification * max(0, count - job.certified) / count
+        total += left_training + left_certifying
+        rows.append(
+            (
+                job.preset.name,
+                str(job.config.recipe.seed),
+                str(job.config.recipe.epochs),
+                "done" if job.trained else duration(left_training),
+                str(count),
+                "done" if job.certified >= count else duration(left_certifying),
+                str(job.folder.path),
+            )
+        )
+    columns = ("preset", "seed", "epochs", "training", "images", "certification", "folder")
+    table(f"{len(jobs)} runs", columns, rows)
+    print(f"about {duration(total)} in all on {device}, measured just now: another load on the machine changes it")
+    for note in dict.fromkeys(note for job in jobs for note in job.config.notes):
+        print(f"note: {note}")

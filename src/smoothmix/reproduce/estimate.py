@@ -1,0 +1,81 @@
+"""How long a run will take, from a few steps of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from smoothmix import data, methods
+from smoothmix.config import Certification, RunConfig
+from smoothmix.randomness import Domain
+from smoothmix.runs import build_network
+from smoothmix.smoothing import Sampler
+from smoothmix.steps import Epoch
+
+STEPS = 3
+DRAWS = 2048
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds that training and certification will take."""
+
+    training: float
+    certification: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.training + self.certification
+
+
+def estimate(
+    config: RunConfig, how: Certification, *, images: int, data_dir: Path | None, device: torch.device
+) -> Estimate:
+    """What the run will take here, measured on a few steps of its last epoch (the dearest) and a few draws."""
+    train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=True)
+    config = replace(config, num_classes=train.num_classes, image_shape=train.shape)
+    with torch.random.fork_rng(devices=[]):
+        model = build_network(config).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        training = _seconds_an_epoch(model, config, train, device) * config.recipe.epochs
+        draw = _seconds_a_draw(model, train, how)
+    return Estimate(training, draw * (how.n0 + how.n) * images)
+
+
+def _seconds_an_epoch(model: nn.Module, config: RunConfig, train: data.Dataset, device: torch.device) -> float:
+    settings, recipe = dict(config.method), config.recipe
+    method = methods.make(settings.pop("name"), **settings)
+    last = max(recipe.epochs - 1, 0)
+    epoch = Epoch(train, method, recipe.seed, last, recipe.batch)
+    optimiser = SGD(model.parameters(), lr=recipe.learning_rate)
+    model.train()
+    seconds = []
+    for number in range(min(STEPS + 1, len(epoch))):
+        started = time.perf_counter()
+        step = epoch[number]
+        x, y, noise, mix = (t.to(device) for t in (step.x, step.y, step.noise, step.mix))
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
+            loss = method.loss(model, x, y, epoch=last, noise=noise, mix=mix)
+        optimiser.zero_grad(set_to_none=True)
+        loss.total.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds[1:] or seconds) * len(epoch)  # the first pays for warming up
+
+
+def _seconds_a_draw(model: nn.Module, dataset: data.Dataset, how: Certification) -> float:
+    (image,) = dataset.images([0])
+    seconds = []
+    with Sampler(
+        model=model, sigma=how.sigma, num_classes=dataset.num_classes, seed=0, block=how.block, precision=how.precision
+    ) as sampler:
+        for index in range(3):
+            started = time.perf_counter()
+            sampler.votes(image, index, Domain.ESTIMATION, DRAWS)
+            seconds.append(time.perf_counter() - started)
+    return min(seconds) / DRAWS

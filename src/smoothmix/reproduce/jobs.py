@@ -1,0 +1,100 @@
+"""Which rows of the paper are to be run, each in a folder of its own. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from smoothmix import certificates, presets
+from smoothmix.config import Fidelity, Precision, RunConfig, require
+from smoothmix.errors import UsageError
+from smoothmix.plan import Wishes, make_config, run_name
+from smoothmix.presets import Preset
+from smoothmix.run_folder import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One row of the paper with one seed."""
+
+    preset: Preset
+    config: RunConfig
+    folder: RunFolder
+
+    @property
+    def trained(self) -> bool:
+        """Whether its weights are there."""
+        return self.folder.weights.exists()
+
+    @property
+    def certified(self) -> int:
+        """How many images are certified already."""
+        return len(certificates.read(self.folder.certificates).rows) if self.folder.certificates.exists() else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How the paper's training is shortened; nothing by default."""
+
+    epochs: int | None = None
+    epochs_scale: float | None = None
+    precision: Precision | None = None
+    fidelity: Fidelity | None = None
+
+
+def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*",)) -> list[str]:
+    """The presets of a group whose rows fit any of the patterns, in the paper's order.
+
+    >>> choose("mnist", sigma=1.0, rows=["gaussian", "smoothmix-eta5*"])
+    ['mnist/1.00/gaussian', 'mnist/1.00/smoothmix-eta5', 'mnist/1.00/smoothmix-eta5-onestep']
+    """
+    every = presets.names(group)
+    if not every:
+        groups = list(dict.fromkeys(name.partition("/")[0] for name in presets.names()))
+        raise UsageError(f"no rows of the paper are called {group!r}: there are {', '.join(groups)}")
+    of_sigma = presets.names(group, sigma=sigma)
+    require(bool(of_sigma), f"{group} has no rows with sigma {sigma}")
+    fitting = [name for name in of_sigma if any(_fits(name, pattern) for pattern in rows)]
+    titles = list(dict.fromkeys(row_title(name) for name in of_sigma))
+    for pattern in rows:
+        known = any(_fits(name, pattern) for name in of_sigma)
+        require(known, f"no row is called {pattern!r}: there are {', '.join(titles)}")
+    return fitting
+
+
+def row_title(name: str) -> str:
+    """What the paper would call the row: the preset's name without its group and sigma.
+
+    >>> row_title("mnist/0.50/smoothmix-eta5"), row_title("ablation/eta/16")
+    ('smoothmix-eta5', 'eta/16')
+    """
+    _, _, rest = name.partition("/")
+    first, slash, last = rest.partition("/")
+    return last if slash and first.replace(".", "").isdigit() else rest
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(row_title(name), pattern) or fnmatchcase(name, pattern)
+
+
+def make_jobs(names: Sequence[str], *, seeds: int, cut: Cut, out: Path) -> list[Job]:
+    """A job for every preset and seed, the seeds of one row together."""
+    require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
+    jobs = []
+    for name in names:
+        for seed in range(seeds):
+            config = make_config(
+                Wishes(
+                    preset=name,
+                    epochs=cut.epochs,
+                    epochs_scale=cut.epochs_scale,
+                    precision=cut.precision,
+                    fidelity=cut.fidelity,
+                    seed=seed,
+                )
+            )
+            folder = RunFolder(out / run_name(config))
+            jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
+    return jobs
