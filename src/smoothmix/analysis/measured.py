@@ -144,7 +144,7 @@ class Measured:
 
 def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
     """What a certificate file, a run folder or a log of the field holds; `name=path` gives it a name."""
-    name, path = _named(str(source))
+    name, path = split_name(str(source))
     file = certificates.read(path)
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
@@ -218,7 +218,8 @@ def sigma_in(path: Path) -> float | None:
     return float(found[1]) if found and float(found[1]) > 0 else None
 
 
-def _named(source: str) -> tuple[str, Path]:
+def split_name(source: str) -> tuple[str, Path]:
+    """The name and the path in `name=path`; no name where there is only a path."""
     name, equals, path = source.partition("=")
     return (name, Path(path)) if equals and not Path(source).exists() else ("", Path(source))
 

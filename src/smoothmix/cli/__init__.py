@@ -12,7 +12,19 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
-from smoothmix.cli import certificates, certify, data, importing, presets, quickstart, report, reproduce, train
+from smoothmix.cli import (
+    certificates,
+    certify,
+    data,
+    importing,
+    presets,
+    quickstart,
+    report,
+    reproduce,
+    study,
+    study_runs,
+    train,
+)
 from smoothmix.errors import SmoothmixError
 from smoothmix.version import __version__
 
@@ -32,6 +44,10 @@ app.command(certify.certify)
 app.command(certify.predict)
 app.command(report.report)
 app.command(reproduce.reproduce)
+app.command(study.app, name="study")
+app["study"].command(study_runs.ablation)
+app["study"].command(study_runs.seeds)
+app["study"].command(study_runs.dimension)
 app.command(certificates.app, name="certificates")
 app.command(presets.presets)
 app.command(data.app, name="data")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,10 +31,21 @@ def certified_accuracy(every: Sequence[Measured], *, bands: bool = False, width:
 
     `bands` adds 95 % Clopper-Pearson intervals over images. The dotted line is what the draws can certify at most.
     """
-    groups, looks = style.by_sigma(every), style.looks(every)
+    groups = {style.panel_title(sigma, runs): runs for sigma, runs in style.by_sigma(every).items()}
+    return _accuracy_panels(groups, bands=bands, width=width)
+
+
+def certified_accuracy_by(groups: Mapping[str, Sequence[Measured]], *, width: float | None = None) -> Figure:
+    """The same with a panel for each group, under its name; a run may be in several."""
+    with style.our_style():
+        return _accuracy_panels(groups, bands=False, width=width)
+
+
+def _accuracy_panels(groups: Mapping[str, Sequence[Measured]], *, bands: bool, width: float | None) -> Figure:
+    looks = style.looks([m for runs in groups.values() for m in runs])
     made, axes = style.panels(len(groups), runs=len(looks), width=width)
     entries: dict[str, Artist] = {}
-    for ax, (sigma, runs) in zip(axes, groups.items(), strict=True):
+    for ax, (title, runs) in zip(axes, groups.items(), strict=True):
         for m in runs:
             look = looks[m.name]
             x, y = radius_steps(m)
@@ -42,7 +53,7 @@ def certified_accuracy(every: Sequence[Measured], *, bands: bool = False, width:
             entries.setdefault(m.name, line)
             if bands:
                 _band(ax, m, x[:-1], look)
-        ax.set_title(style.panel_title(sigma, runs))
+        ax.set_title(title)
         radius_axis(ax, runs)
         style.percent_axis(ax)
         ax.set_ylabel("Certified accuracy (%)" if style.leftmost(ax) else "")

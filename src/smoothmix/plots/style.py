@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
 from smoothmix.analysis import Measured
 from smoothmix.config import require
@@ -115,7 +115,15 @@ def our_style() -> Iterator[None]:
         yield
 
 
-def looks(every: Sequence[Measured]) -> dict[str, Look]:
+class Named(Protocol):
+    """Anything that tables and legends have a name for."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+
+
+def looks(every: Sequence[Named]) -> dict[str, Look]:
     """How each run is drawn, by its name: runs of one name at several noise levels look alike."""
     names = list(dict.fromkeys(m.name for m in every))
     kinds = [(COLOURS[i % len(COLOURS)], i % len(DASHES)) for i in range(len(names))]

@@ -52,6 +52,8 @@ def cuts(measured: Measured, preset: Preset) -> Cuts:
         epochs, full = measured.config.recipe.epochs, preset.config.recipe.epochs
         if epochs != full:
             schedule.append(f"{epochs} of {full} epochs")
+        if measured.config.data != preset.config.data:
+            schedule.append(f"{measured.config.data} instead of {preset.config.data}")
         schedule += [note for note in measured.config.notes if epochs == full or "not the schedule" not in note]
     if measured.settings:
         how = measured.settings.certification

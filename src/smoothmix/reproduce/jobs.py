@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -38,6 +38,8 @@ class Job:
 class Cut:
     """How the paper's training is shortened; nothing by default."""
 
+    data: str | None = None
+    """Another data set than the paper's, such as `sample` to try things out."""
     epochs: int | None = None
     epochs_scale: float | None = None
     precision: Precision | None = None
@@ -88,6 +90,7 @@ def make_jobs(names: Sequence[str], *, seeds: int, cut: Cut, out: Path) -> list[
             config = make_config(
                 Wishes(
                     preset=name,
+                    data=cut.data,
                     epochs=cut.epochs,
                     epochs_scale=cut.epochs_scale,
                     precision=cut.precision,
@@ -95,6 +98,8 @@ def make_jobs(names: Sequence[str], *, seeds: int, cut: Cut, out: Path) -> list[
                     seed=seed,
                 )
             )
-            folder = RunFolder(out / run_name(config))
+            # On another data set a run is no longer the preset, but its folder is still named after it.
+            title = run_name(replace(config, preset=name)) + (f"-{cut.data}" if cut.data else "")
+            folder = RunFolder(out / title)
             jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
     return jobs

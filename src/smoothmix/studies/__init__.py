@@ -1,0 +1,1 @@
+"""The measurements of the paper, on any model: one study a file."""

@@ -1,0 +1,95 @@
+"""Why one sigma per model: the worst case of input-dependent noise against the dimension, as a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from smoothmix.report.tables import Cell, Column, Grid, Line
+from smoothmix.studies.base import Study
+from smoothmix.studies.dimension import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FLOOR = 1e-12
+"""Smaller probabilities are drawn here: the axis must end somewhere."""
+
+
+def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figure: bool = True) -> Study:
+    """The table of worst cases, and what it says."""
+    collapsed = [row for row in rows if row.noise == "gaussian" and row.ratio != 1 and row.dimension == _largest(rows)]
+    least = max((row.worst_case for row in collapsed), default=float("nan"))
+    return Study(
+        name="dimension",
+        title="Noise that depends on the input",
+        text=(
+            f"A classifier that answers with probability {p:g} under noise of deviation {sigma:g} at x may answer with "
+            f"as little as this at x', {distance:g} away, if the noise there has another deviation tau. In "
+            f"{_largest(rows):,} dimensions none of these ratios of the two but 1 leaves more than {least:.2g}: the "
+            "guarantee is gone, which is why a model has one sigma. With equal noise the dimension plays no part."
+        ),
+        grid=_grid(rows, p=p, sigma=sigma, distance=distance),
+        figure=_figure(rows) if figure else None,
+    )
+
+
+def _largest(rows: Sequence[Row]) -> int:
+    return max(row.dimension for row in rows)
+
+
+def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Grid:
+    keys = ("noise", "ratio", "dimension", "worst_case", "standard_error", "theorem_bound")
+    names = ("noise", "tau / sigma", "dimension", "worst case", "standard error", "theorem's bound")
+    lines = [
+        Line(
+            cells=(
+                Cell(row.noise, row.noise),
+                Cell(f"{row.ratio:g}", row.ratio),
+                Cell(f"{row.dimension}", row.dimension),
+                *(_number(value) for value in (row.worst_case, row.standard_error, row.bound)),
+            )
+        )
+        for row in rows
+    ]
+    notes = (
+        f"p {p:g} at x, sigma {sigma:g}, distance {distance:g}",
+        "gaussian: exact (likelihood-ratio sets); others: the shell of the theorem's proof by Monte Carlo, from above",
+    )
+    columns = tuple(Column(name=name, key=key) for name, key in zip(names, keys, strict=True))
+    return Grid(title="Worst-case probability at x'", columns=columns, lines=tuple(lines), notes=notes)
+
+
+def _number(value: float | None) -> Cell:
+    return Cell("") if value is None else Cell(f"{value:.3g}", value)
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    from smoothmix.plots import style
+
+    with style.our_style():
+        made, (ax, *_) = style.panels(1, runs=8, height=2.3)
+        gaussian = [row for row in rows if row.noise == "gaussian"]
+        ratios = sorted({row.ratio for row in gaussian})
+        entries = {}
+        for number, ratio in enumerate(ratios):
+            line = sorted((row.dimension, row.worst_case) for row in gaussian if row.ratio == ratio)
+            entries[f"τ/σ = {ratio:g}"] = ax.plot(
+                [d for d, _ in line],
+                [max(value, FLOOR) for _, value in line],
+                color=style.COLOURS[number % len(style.COLOURS)],
+                linestyle=style.DASHES[number // len(style.COLOURS) % len(style.DASHES)],
+                marker=".",
+            )[0]
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_ylim(FLOOR, 2)
+        # Labels in plain text: our style takes no mathematics in it, which log axes would write.
+        dimensions = sorted({row.dimension for row in gaussian})
+        ax.set_xticks(dimensions, [f"{d:,}" for d in dimensions], rotation=35, ha="right")
+        ax.set_yticks([1, 1e-3, 1e-6, 1e-9, FLOOR], ["1", "10⁻³", "10⁻⁶", "10⁻⁹", "≤ 10⁻¹²"])
+        ax.minorticks_off()
+        ax.set_xlabel("Dimension")
+        ax.set_ylabel("Worst-case probability at x'")
+        style.legend_below(made, entries, entries)
+        return style.settle(made)
