@@ -22,7 +22,7 @@ def field_log(path: Path, radii: list[object], *, predict: list[int] | None = No
     return path
 
 
-def our_file(path: Path, right: list[int], *, n: int = 1000, **settings: object) -> Path:
+def our_file(path: Path, right: list[int], *, n: int = 1000, data: str = "sample", **settings: object) -> Path:
     """A file of ours: image i has right[i] of n votes for its label 1, the others for class 0."""
     how = Certification(sigma=0.5, n=n, **settings)  # type: ignore[arg-type]
     rows = tuple(
@@ -41,7 +41,7 @@ def our_file(path: Path, right: list[int], *, n: int = 1000, **settings: object)
         certification=how,
         model="lenet",
         model_hash="m",
-        data="sample",
+        data=data,
         split="test",
         data_hash="d",
         num_classes=2,

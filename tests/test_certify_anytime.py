@@ -15,6 +15,7 @@ from scipy.stats import norm
 from smoothmix import data
 from smoothmix.anytime import Stopping, decided
 from smoothmix.certificates import read, recompute, verify
+from smoothmix.certify import Smoothed
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_run import certify_dataset, extend_dataset
 from smoothmix.config import Certification
@@ -137,7 +138,7 @@ def test_what_must_not_be_extended_is_refused(model: Linear, dataset: MemoryData
             extend_dataset(model, dataset, how(**{name: value}), path=any_time, stopping=rules)
     with pytest.raises(UsageError, match="model_hash is"):
         extend_dataset(Linear(64, seed=1), dataset, how(), path=any_time, stopping=rules)
-    with pytest.raises(UsageError, match="extending it takes more"):
+    with pytest.raises(UsageError, match="extending it takes at least as many"):
         extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
     with pytest.raises(UsageError, match="other settings: mode is exact there"):
         certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules)
@@ -162,11 +163,12 @@ def test_time_that_is_up_leaves_a_valid_beginning(model: Linear, dataset: Memory
     path, rules = tmp_path / "a.tsv", Stopping(max_draws=2048)
     started = time.monotonic()
     part = certify_dataset(
-        model, dataset, how(), path=path, model_name="linear", stopping=rules, budget=Budget(seconds=0.3)
+        model, dataset, how(), path=path, model_name="linear", stopping=rules, budget=Budget(seconds=1.5)
     )
     assert time.monotonic() - started < 20
     assert part.missing
     assert verify(part).ok
+    assert all(row.n == 2048 for row in part.rows)  # whoever was still in work is left, not written as it stood
     given_up = certify_dataset(
         model,
         dataset,
@@ -178,6 +180,32 @@ def test_time_that_is_up_leaves_a_valid_beginning(model: Linear, dataset: Memory
         budget=Budget(seconds_per_image=1e-9),
     )
     assert {row.n for row in given_up.rows} == {256}
+
+
+def test_an_interrupted_extension_goes_on_and_others_are_refused(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tsv"
+    few, many = Stopping(max_draws=512), Stopping(max_draws=4096)
+    certify_dataset(model, dataset, how(), path=path, model_name="linear", maximum=400, stopping=few)
+    before = path.read_text()
+    extend_dataset(model, dataset, how(), path=path, stopping=many, budget=Budget(seconds=0.4))
+    assert (tmp_path / "a-extending.toml").exists()
+    assert path.read_text() == before  # the file is the old one until the new one is whole
+    with pytest.raises(UsageError, match=r"at most 4,096 draws is not finished.*delete a-extending.tsv and"):
+        extend_dataset(model, dataset, how(), path=path, stopping=Stopping(max_draws=8192))
+    whole = extend_dataset(model, dataset, how(), path=path, stopping=many)
+    assert {row.n for row in whole.rows} == {4096}
+    assert read(path).settings == whole.settings
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
+
+
+def test_a_batch_of_anyones_images(model: Linear, dataset: MemoryDataset, true_radius: np.ndarray) -> None:
+    smoothed = Smoothed(model, sigma=SIGMA, num_classes=2)
+    found = smoothed.certify(dataset.images(range(20)), seed=0, stopping=Stopping(radii=(0.25,)))
+    assert (found.label.numpy()[true_radius[:20] > 0.1] == dataset.labels[:20][true_radius[:20] > 0.1]).all()
+    assert (found.radius.numpy() <= true_radius[:20]).all()
+    assert found.counts.sum(1).min() < 2000
 
 
 def test_the_votes_hold_at_another_alpha(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
@@ -223,22 +251,8 @@ class TestStopAbstaining:
             # Where the draws ended was decided at the old alpha: at another one such a row stays an abstention.
             again = recompute(short, alpha=0.2)
             kept = [row for row in again.rows if row.n != 5000]
-            assert all(row.predict == -1 for row in kept)
-
-    def test_a_row_that_had_no_reason_to_stop_is_found(
-        self, model: Linear, dataset: MemoryDataset, tmp_path: Path
-    ) -> None:
-        file = certify_dataset(
-            model, dataset, how(n=512, stop_abstaining=True), path=tmp_path / "a.tsv", model_name="linear", skip=500
-        )
-        certain = max(file.rows, key=lambda row: row.radius)
-        assert certain.counts is not None
-        assert certain.selected is not None
-        cut = replace(
-            certain, n=256, counts={certain.selected: 256}, radius=0.0, p_lower=0.0, predict=-1, correct=False
-        )
-        rows = tuple(cut if row is certain else row for row in file.rows)
-        assert any("has n=256 draws, not 512" in problem for problem in verify(replace(file, rows=rows)).problems)
+            assert all((row.predict, row.p_lower) == (-1, 0.0) for row in kept)
+            assert verify(again).ok
 
 
 def test_normal_quantiles_behind_these_tests(true_radius: np.ndarray) -> None:

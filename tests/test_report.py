@@ -58,7 +58,9 @@ def test_the_page_holds_what_the_files_say(two_runs: list[Path]) -> None:
     assert first.training.parts == {"natural": [0.5]}
     assert second.published is not None
     assert second.published.acr == 1.6932
-    assert second.published.caution == "2 of 90 epochs, n 1,000 instead of 100,000, 4 of 10,000 images"
+    assert second.published.caution == (
+        "2 of 90 epochs, n 1,000 instead of 100,000, data sample test instead of mnist test, 4 of 10,000 images"
+    )
     assert second.published.deviations_away is None
 
 
@@ -72,7 +74,9 @@ def test_the_curve_is_never_above_the_truth_between_its_points(two_runs: list[Pa
 
 
 def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "g", [100_000] * 10_000, Wishes(preset="mnist/0.50/gaussian"), n=100_000)
+    folder = run_folder(
+        tmp_path / "g", [100_000] * 10_000, Wishes(preset="mnist/0.50/gaussian"), n=100_000, data="mnist"
+    )
     measured = measure(folder)
     assert cuts(measured, presets.get("mnist/0.50/gaussian")).every == ()
     (run,) = make_page([measured], Choices(), title="t").runs
@@ -190,8 +194,8 @@ class TestCommand:
         log = field_log(tmp_path / "noise_0.5", [1.5])
         sound = smoothmix("report", log, "--radii", "1.5", "--format", "csv")
         paper = smoothmix("report", log, "--radii", "1.5", "--format", "csv", "--paper-rounding")
-        assert next(csv.DictReader(io.StringIO(sound.out)))["accuracy_1.50"] == "0.0"
-        assert next(csv.DictReader(io.StringIO(paper.out)))["accuracy_1.50"] == "100.0"
+        assert next(csv.DictReader(io.StringIO(sound.out)))["accuracy_1.50"] == "0.00"
+        assert next(csv.DictReader(io.StringIO(paper.out)))["accuracy_1.50"] == "100.00"
         assert "not sound" in paper.err
 
     def test_figures(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:

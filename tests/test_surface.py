@@ -47,6 +47,7 @@ def test_the_public_names() -> None:
         "Smoothed",
         "SmoothmixError",
         "Stability",
+        "Stopping",
         "__version__",
     ]
     assert dir(smoothmix) == sorted(smoothmix.__all__)

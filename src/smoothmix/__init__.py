@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from smoothmix.version import __version__
 
 if TYPE_CHECKING:
+    from smoothmix.anytime import Stopping
     from smoothmix.certify import Certified, Smoothed
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import Consistency, Gaussian, Loss, Macer, Method, SmoothAdv, SmoothMix, Stability
@@ -31,6 +32,7 @@ _HOMES = {
     "SmoothAdv": "smoothmix.methods",
     "SmoothMix": "smoothmix.methods",
     "Stability": "smoothmix.methods",
+    "Stopping": "smoothmix.anytime",
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Smoothed",
     "SmoothmixError",
     "Stability",
+    "Stopping",
     "__version__",
 ]
 

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix import randomness
+from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, from_votes, sparse
+from smoothmix.certify_anytime import anytime_rows
 from smoothmix.config import Certification, Precision, require
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts
@@ -87,8 +89,11 @@ class Smoothed:
         alpha: float = 0.001,
         seed: int | None = None,
         index: Sequence[int] | None = None,
+        stopping: Stopping | None = None,
     ) -> Certified:
         """Class and certified L2 radius of each image of a batch; each is wrong with chance at most alpha.
+
+        Each image gets n draws; with `stopping`, only those it needs (`Stopping(radii=(0.5,))`), by the anytime bound.
 
         Noise comes from the operating system's entropy unless a seed is given. `index` numbers the images for the
         noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number. Give
@@ -97,10 +102,12 @@ class Smoothed:
         how = Certification(sigma=self.sigma, n0=n0, n=n, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
         require_enough_draws(n, alpha=alpha, sigma=self.sigma)
         self._look_at(images)
-        rows: list[Certificate] = []
+        numbered = list(zip(_numbers(index, images), images, strict=True))
         with self.sampler(seed=how.seed) as sampler:
-            for number, image in zip(_numbers(index, images), images, strict=True):
-                rows.append(certify_image(sampler, image, number, label=0, how=how))
+            if stopping:
+                rows = list(anytime_rows(sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping))
+            else:
+                rows = [certify_image(sampler, image, number, label=0, how=how) for number, image in numbered]
         return _batch(rows, self.num_classes, how.seed)
 
     def predict(

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from smoothmix.anytime import Stopping, decided, next_total
+from smoothmix.anytime import Stopping, decided, lower_bound, next_total
 from smoothmix.certificates import Certificate, from_votes, sparse
 from smoothmix.config import Certification, require
-from smoothmix.data import Dataset
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Request, Sampler, check_images
+from smoothmix.smoothing import Request, Sampler
 
 TOGETHER = 64
 """Images in work at once: enough to keep every core busy while most of them are decided already."""
+
+Images = Iterator[tuple[int, int, Tensor]]
+"""Number, label and pixels of each image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +31,7 @@ class Budget:
     """Time that may be spent; it decides how far a run gets, never whether what it says holds."""
 
     seconds: float = math.inf
-    """In all. Images not begun by then are left for another run."""
+    """In all. Images not decided by then are left for another run."""
     seconds_per_image: float = math.inf
     """An image that took longer is given up as it stands."""
 
@@ -35,34 +40,35 @@ class Budget:
         require(self.seconds_per_image > 0, f"seconds-per-image must be positive, got {self.seconds_per_image}")
 
 
-@dataclass(kw_only=True)
-class _Work:
-    """Images in work, with their votes so far; arrays have a row an image."""
+@dataclass(kw_only=True, eq=False)
+class _Case:
+    """An image in work, with its votes so far."""
 
-    indices: list[int]
-    labels: list[int]
-    images: list[object]
+    index: int
+    label: int
+    image: Tensor
     selection: NDArray[np.int64]
     votes: NDArray[np.int64]
-    seconds: NDArray[np.float64]
-    active: NDArray[np.bool_] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.active = np.ones(len(self.indices), dtype=bool)
+    seconds: float = 0.0
+    active: bool = True
 
     @property
-    def selected(self) -> NDArray[np.int64]:
-        return np.asarray(self.selection.argmax(axis=1))
+    def selected(self) -> int:
+        return int(self.selection.argmax())
 
     @property
-    def drawn(self) -> NDArray[np.int64]:
-        return np.asarray(self.votes.sum(axis=1))
+    def drawn(self) -> int:
+        return int(self.votes.sum())
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Estimation votes for the selected class, all of them, and its selection votes."""
+        return int(self.votes[self.selected]), self.drawn, int(self.selection[self.selected])
 
 
 def anytime_rows(
     sampler: Sampler,
-    dataset: Dataset,
-    indices: Sequence[int],
+    images: Images,
     how: Certification,
     stopping: Stopping,
     *,
@@ -71,92 +77,100 @@ def anytime_rows(
 ) -> Iterator[Certificate]:
     """The certificates of these images, in order; fewer if the time is up.
 
-    `earlier` holds certificates of the same images that are to be drawn further: what they spent is not spent again.
+    Images in work make room for the next as soon as they are decided. `earlier` holds certificates of the same images
+    that are to be drawn further: what they spent is not spent again.
     """
     limit = budget or Budget()
     end = time.monotonic() + limit.seconds
-    for first in range(0, len(indices), TOGETHER):
+    work: deque[_Case] = deque()
+    more = True
+    while more or work:
         if time.monotonic() >= end:
-            return
-        work = _begin(sampler, dataset, indices[first : first + TOGETHER], how, earlier or {})
-        while work.active.any() and time.monotonic() < end:
-            _round(sampler, work, how, stopping)
-            work.active &= work.seconds < limit.seconds_per_image
-        yield from _rows(work, how)
+            return  # whoever is not decided is left for another run, as if it had not been begun
+        new: list[_Case] = []
+        while more and sum(case.active for case in work) + len(new) < TOGETHER:
+            found = next(images, None)
+            more = found is not None
+            if found is not None:
+                new.append(_begin(*found, sampler, earlier or {}))
+        _select(sampler, new, how)
+        work.extend(new)
+        _settle([case for case in work if case.active], how, stopping, limit)
+        _draw(sampler, [case for case in work if case.active], how, stopping)
+        ready = list(takewhile(lambda case: not case.active, work))
+        for _ in ready:
+            work.popleft()
+        yield from _rows(ready, how)
 
 
-def _begin(
-    sampler: Sampler, dataset: Dataset, indices: Sequence[int], how: Certification, earlier: Mapping[int, Certificate]
-) -> _Work:
-    """The next images with their selection votes, or with all the votes they had."""
-    started = time.perf_counter()
-    images = dataset.images(list(indices))
-    check_images(images)
-    before = [earlier.get(index) for index in indices]
-    new = [i for i, row in enumerate(before) if row is None]
-    selection = np.zeros((len(images), sampler.num_classes), dtype=np.int64)
-    if new:
-        requests = [Request(images[i], indices[i], Domain.SELECTION, 0, how.n0) for i in new]
-        selection[new] = sampler.tally(requests)
-    votes, seconds = np.zeros_like(selection), np.full(len(images), (time.perf_counter() - started) / len(images))
-    for i, row in enumerate(before):
-        if row is not None:
-            selection[i] = _dense(row.selection_counts, sampler.num_classes)
-            votes[i] = _dense(row.counts, sampler.num_classes)
-            seconds[i] = row.seconds
-    labels = [int(label) for label in dataset.labels[list(indices)]]
-    work = _Work(
-        indices=list(indices), labels=labels, images=list(images), selection=selection, votes=votes, seconds=seconds
+def _begin(index: int, label: int, image: Tensor, sampler: Sampler, earlier: Mapping[int, Certificate]) -> _Case:
+    """The image with all the votes it had, if any."""
+    before = earlier.get(index)
+    selection, votes = (
+        _dense(part, sampler.num_classes) for part in ((before.selection_counts, before.counts) if before else ({}, {}))
     )
-    if how.skip_wrong:
-        work.active &= work.selected == np.array(labels)
-    return work
+    seconds = before.seconds if before else 0.0
+    return _Case(index=index, label=label, image=image, selection=selection, votes=votes, seconds=seconds)
 
 
-def _round(sampler: Sampler, work: _Work, how: Certification, stopping: Stopping) -> None:
-    """Drop the images that are decided, and draw some more for the others."""
-    rows = np.flatnonzero(work.active)
-    drawn = work.drawn[rows]
-    begun = drawn > 0
-    done = np.zeros(len(rows), dtype=bool)
-    if begun.any():
-        some = rows[begun]
-        chosen = work.selected[some]
-        done[begun] = decided(
-            work.votes[some, chosen],
-            drawn[begun],
-            k0=work.selection[some, chosen],
-            n0=how.n0,
-            alpha=how.alpha,
-            sigma=how.sigma,
-            stopping=stopping,
-        )
-    work.active[rows[done]] = False
-    rows, drawn = rows[~done], drawn[~done]
-    if not len(rows):
+def _select(sampler: Sampler, new: Sequence[_Case], how: Certification) -> None:
+    """Selection draws for images that have none, and no more than those where the class is wrong and may be skipped."""
+    fresh = [case for case in new if not case.selection.any()]
+    _count(sampler, fresh, [(Domain.SELECTION, 0, how.n0)] * len(fresh))
+    for case in new:
+        case.active = not (how.skip_wrong and case.selected != case.label)
+
+
+def _settle(active: Sequence[_Case], how: Certification, stopping: Stopping, limit: Budget) -> None:
+    """Take out the images that have had enough: none before its first draw, since no draw says nothing."""
+    begun = [case for case in active if case.drawn]
+    if not begun:
+        return
+    votes, drawn, before = np.array([case.counts for case in begun]).T
+    done = decided(votes, drawn, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=stopping)
+    for case, enough in zip(begun, done, strict=True):
+        case.active = not (enough or case.seconds >= limit.seconds_per_image)
+
+
+def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping) -> None:
+    totals = [next_total(case.drawn, block=how.block, max_draws=stopping.max_draws) for case in active]
+    ranges = [(Domain.ESTIMATION, case.drawn, total) for case, total in zip(active, totals, strict=True)]
+    _count(sampler, active, ranges)
+
+
+def _count(sampler: Sampler, chosen: Sequence[_Case], ranges: Sequence[tuple[Domain, int, int]]) -> None:
+    """Add the votes of these draws to the images, and share out the time they took."""
+    if not chosen:
         return
     started = time.perf_counter()
-    totals = [next_total(int(n), block=how.block, max_draws=stopping.max_draws) for n in drawn]
     requests = [
-        Request(work.images[row], work.indices[row], Domain.ESTIMATION, int(n), total)  # type: ignore[arg-type]
-        for row, n, total in zip(rows, drawn, totals, strict=True)
+        Request(case.image, case.index, domain, first, stop)
+        for case, (domain, first, stop) in zip(chosen, ranges, strict=True)
     ]
-    work.votes[rows] += sampler.tally(requests)
-    new = np.array(totals) - drawn
-    work.seconds[rows] += (time.perf_counter() - started) * new / new.sum()
+    counts = sampler.tally(requests)
+    each = (time.perf_counter() - started) / max(1, sum(stop - first for _, first, stop in ranges))
+    for case, votes, (domain, first, stop) in zip(chosen, counts, ranges, strict=True):
+        total = case.selection if domain is Domain.SELECTION else case.votes
+        total += votes
+        case.seconds += each * (stop - first)
 
 
-def _rows(work: _Work, how: Certification) -> Iterator[Certificate]:
-    for i, index in enumerate(work.indices):
+def _rows(ready: Sequence[_Case], how: Certification) -> Iterator[Certificate]:
+    if not ready:
+        return
+    votes, drawn, before = np.array([case.counts for case in ready]).T
+    bounds = lower_bound(votes, drawn, k0=before, n0=how.n0, alpha=how.alpha)
+    for case, bound in zip(ready, bounds, strict=True):
         yield from_votes(
-            index,
-            work.labels[i],
-            sparse(work.selection[i]),
-            sparse(work.votes[i]),
+            case.index,
+            case.label,
+            sparse(case.selection),
+            sparse(case.votes),
             sigma=how.sigma,
             alpha=how.alpha,
-            seconds=float(work.seconds[i]),
+            seconds=case.seconds,
             mode="anytime",
+            bound=float(bound),
         )
 
 

@@ -14,12 +14,13 @@ from torch import nn
 from smoothmix import randomness
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, settings_path, writing
-from smoothmix.certificates.settings import FREE, differences, software_versions
+from smoothmix.certificates.file import joined_versions
+from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
 from smoothmix.certify import Smoothed, certify_image, seed_or_fresh
-from smoothmix.certify_anytime import Budget, anytime_rows
+from smoothmix.certify_anytime import Budget, Images, anytime_rows
 from smoothmix.config import Certification, require
 from smoothmix.data import Dataset
-from smoothmix.errors import DataError, UsageError
+from smoothmix.errors import DataError, SmoothmixError, UsageError
 from smoothmix.locks import exclusive
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, device_of, doubts
@@ -60,6 +61,7 @@ def certify_dataset(
     such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together. With `stopping`,
     the guarantee is the anytime one, and each image gets only the draws that it needs; `budget` limits the time.
     """
+    require(stopping is not None or budget is None, "a budget of time goes with rules for stopping: mode anytime")
     settings = file_settings(
         model,
         dataset,
@@ -73,6 +75,8 @@ def certify_dataset(
     )
     with writing(path, settings) as writer:
         _fill(writer, model, dataset, budget, on_progress)
+    if not path.exists():
+        raise SmoothmixError(f"{path}: no image was decided in the time given")
     return read(path)
 
 
@@ -91,17 +95,25 @@ def extend_dataset(
     Valid because that guarantee holds whenever one stops. Interrupted, it goes on where it was; the file is the old one
     until the new one is whole.
     """
-    old = read(path)
-    settings = _extended(old, model, dataset, how, stopping)
+    require_tsv(path)
     new = path.with_name(f"{path.stem}-extending.tsv")
-    with exclusive(path.with_suffix(".lock"), what=str(path)), writing(new, settings) as writer:
-        _fill(writer, model, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
-        whole = not writer.remaining
-    if whole:
-        new.replace(path)
-        settings_path(new).replace(settings_path(path))
-        new.with_suffix(".lock").unlink(missing_ok=True)
-    return read(path if whole else new)
+    with exclusive(path.with_suffix(".lock"), what=str(path)):
+        old = read(path)
+        settings = _extended(old, model, dataset, how, stopping)
+        begun = load_settings(new)
+        require(
+            begun is None or begun.stopping == settings.stopping,
+            f"{path}: an extension to {begun.guarantee if begun else ''} is not finished: finish it with the same "
+            f"options, or delete {new.name} and {settings_path(new).name}",
+        )
+        with writing(new, settings) as writer:
+            _fill(writer, model, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
+            whole = not writer.remaining
+        if whole:
+            # The rows first: should this be cut off here, they hold by the old settings as well.
+            new.replace(path)
+            settings_path(new).replace(settings_path(path))
+    return read(new if new.exists() else path)
 
 
 def _extended(
@@ -109,7 +121,9 @@ def _extended(
 ) -> FileSettings:
     """The settings of a file that is drawn further, or why it cannot be."""
     there = old.settings
-    if there is None or there.mode != "anytime":
+    if there is None:
+        raise UsageError(f"{old.path}: has no {settings_path(old.path).name} beside it to say how it was made")
+    if there.mode != "anytime":
         raise UsageError(
             f"{old.path}: was made with a fixed number of draws, and looking at the result before drawing more is not "
             "the test that its guarantee rests on; certify anew with --mode anytime"
@@ -130,10 +144,10 @@ def _extended(
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
     require(
         here.certification.n >= there.certification.n,
-        f"{old.path}: has a budget of {there.certification.n} draws an image: extending it takes more, not "
-        f"{here.certification.n}",
+        f"{old.path}: has a budget of {there.certification.n:,} draws an image: extending it takes at least as many, "
+        f"not {here.certification.n:,}",
     )
-    return here
+    return replace(here, versions=joined_versions(old.path, there, here))
 
 
 def _fill(
@@ -158,23 +172,28 @@ def _fill(
     with sampler:
         on_progress(Progress(done=len(writer.done), total=total))
         _say_doubts(how.sigma, dataset)
+        images, stopping = _images(dataset, writer.remaining), settings.stopping
         rows = (
-            anytime_rows(sampler, dataset, writer.remaining, how, settings.stopping, budget=budget, earlier=earlier)
-            if settings.stopping
-            else _exact_rows(sampler, dataset, writer.remaining, how)
+            anytime_rows(sampler, images, how, stopping, budget=budget, earlier=earlier)
+            if stopping
+            else _exact_rows(sampler, images, how)
         )
         for row in rows:
             writer.append(row)
             on_progress(Progress(done=len(writer.done), total=total, row=row))
 
 
-def _exact_rows(
-    sampler: Sampler, dataset: Dataset, indices: Sequence[int], how: Certification
-) -> Iterator[Certificate]:
+def _exact_rows(sampler: Sampler, images: Images, how: Certification) -> Iterator[Certificate]:
+    for index, label, image in images:
+        yield certify_image(sampler, image, index, label=label, how=how)
+
+
+def _images(dataset: Dataset, indices: Sequence[int]) -> Images:
+    """Number, label and pixels of each image, read when it is its turn."""
     for index in indices:
         (image,) = dataset.images([index])
         check_images(image[None])
-        yield certify_image(sampler, image, index, label=int(dataset.labels[index]), how=how)
+        yield index, int(dataset.labels[index]), image
 
 
 def _say_doubts(sigma: float, dataset: Dataset) -> None:
@@ -207,7 +226,7 @@ def file_settings(
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
     if low < 0 or high >= num_classes:
         raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
-    return FileSettings(
+    settings = FileSettings(
         certification=how,
         mode="anytime" if stopping else "exact",
         stopping=stopping,
@@ -224,6 +243,8 @@ def file_settings(
         noise=randomness.SCHEME,
         versions=software_versions(),
     )
+    require(settings.largest_radius > 0, f"{how.n:,} draws can never certify anything in mode {settings.mode}")
+    return settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
     "the guarantee": lambda m: m.settings.guarantee if m.settings else "not recorded",
     "precision": _certification("precision"),
     "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else "not recorded",
+    "the data behind its name": lambda m: m.settings.data_hash if m.settings else "not recorded",
     "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
 }
 """What must be the same where two numbers are to be compared."""

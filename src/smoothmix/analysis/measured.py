@@ -180,7 +180,7 @@ def from_file(
         sigma=sigma,
         config=config,
         training=training,
-        notes=(*file.notes, *_unfinished(file), *_stopped(file)),
+        notes=(*file.notes, *_unfinished(file), *_stopped(file), *_from_radii(file, sigma)),
     )
     return measured.as_in_the_paper() if paper_rounding else measured
 
@@ -208,14 +208,26 @@ def _stopped(file: Certificates) -> list[str]:
     return [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
 
 
+def _from_radii(file: Certificates, sigma: float | None) -> list[str]:
+    if any(row.has_votes for row in file.rows):
+        return []
+    return [
+        "a log without votes: p_A is what its radii say it is at least"
+        if sigma is not None
+        else "a log without votes that does not say its sigma, so p_A is not known"
+    ]
+
+
 def sigma_in(path: Path) -> float | None:
     """The noise that the field writes into the names of its logs and folders: noise_0.50, noise_0.5_1801.
 
     >>> sigma_in(Path("logs/cohen/noise_0.50_1801")), sigma_in(Path("mine.tsv"))
     (0.5, None)
     """
-    found = re.search(r"noise_(\d+(?:\.\d+)?)", str(path))
-    return float(found[1]) if found and float(found[1]) > 0 else None
+    found = [float(text) for text in re.findall(r"(?:noise|sigma)_(\d+(?:\.\d+)?)", str(path))]
+    return (
+        found[-1] if found and found[-1] > 0 else None
+    )  # the nearest to the file: a model may be certified at another
 
 
 def split_name(source: str) -> tuple[str, Path]:

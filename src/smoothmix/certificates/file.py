@@ -7,6 +7,7 @@ import lzma
 import os
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +55,8 @@ class Certificates:
 def read(path: Path) -> Certificates:
     """The certificates in a file of ours or a log of the field's (also .gz or .xz)."""
     if path.is_dir():
-        path = path / "certificates.tsv"
+        there = [path / f"certificates.tsv{packed}" for packed in ("", ".gz", ".xz")]
+        path = next((file for file in there if file.exists()), there[0])
     settings = load_settings(path)
     rows, notes = _parse(_text(path), path)
     return Certificates(path, tuple(rows), settings, tuple(notes))
@@ -70,7 +72,7 @@ def _text(path: Path) -> str:
         return data.decode()
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such certificate file") from None
-    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
         raise CertificateError(f"{path}: cannot be read ({error or type(error).__name__})") from error
 
 
@@ -96,6 +98,8 @@ def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
                 raise CertificateError("cut")
             row = _parse_line(tail, header, f"{path}, line {number}")
         except CertificateError:
+            if not ours and tail.count("\t") >= len(header) - 1:
+                raise  # it is whole, and wrong
             notes.append(f"line {number} is cut off and was left out")
         else:
             _note_double(seen, row.idx, number, path)
@@ -185,7 +189,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
         if earlier is None or not writer.done:
             settings.save(settings_path(path))
         else:
-            versions = _joined_versions(path, earlier, settings)
+            versions = joined_versions(path, earlier, settings)
             replace(earlier, images=max(earlier.images, settings.images), versions=versions).save(settings_path(path))
         try:
             yield writer
@@ -213,7 +217,7 @@ def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -
     return rows
 
 
-def _joined_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
+def joined_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
     """Versions old and new; other software may draw or round differently, which is allowed and said."""
     joined = dict(earlier.versions)
     for name, new in settings.versions.items():

@@ -79,6 +79,8 @@ class FileSettings:
         require(
             (self.mode == "anytime") == (self.stopping is not None), f"mode {self.mode} does not go with its stopping"
         )
+        budget = self.stopping.max_draws if self.stopping else self.certification.n
+        require(budget == self.certification.n, f"n is {self.certification.n}, but drawing may go on to {budget}")
         parse_shard(self.shard)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 

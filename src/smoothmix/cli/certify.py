@@ -88,12 +88,15 @@ def certify(
         skip_wrong=skip_wrong,
         stop_abstaining=stop_abstaining,
     )
-    rules = stopping_rules(mode, anytime, how)
-    if radius is not None:
-        require_enough_draws(n, alpha=alpha, sigma=how.sigma, wanted=radius)
     name = f"certificates-{shard.replace('/', '-of-')}.tsv" if shard else "certificates.tsv"
     path = out or (target.folder or Path()) / name
+    rules = stopping_rules(mode, anytime, how, path)
+    if radius is not None:
+        draws = rules.max_draws if rules else n
+        require_enough_draws(draws, alpha=alpha, sigma=how.sigma, wanted=radius)
     dataset = choose_data(target, images)
+    if anytime.extend:
+        require_same_images(path, images, shard)
     file = certify_with_progress(
         target, dataset, how, path, images=images, shard=shard, stopping=rules, anytime=anytime
     )
@@ -103,20 +106,36 @@ def certify(
         say(f"{some(file.missing)} left: run the same command again")
 
 
-def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification) -> Stopping | None:
+def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path: Path) -> Stopping | None:
     """The rules for stopping that were asked for; None in mode exact, which has none."""
     from smoothmix.anytime import Stopping
+    from smoothmix.certificates.settings import load_settings
 
     if mode == "exact":
         given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
         require(not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime")
         return None
     require(not how.stop_abstaining, "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that")
+    there = load_settings(path) if options.extend else None
+    usual = there.certification.n if there else how.n
     return Stopping(
-        radii=numbers(options.radii),
+        radii=tuple(sorted(set(numbers(options.radii)))),
         tolerance=options.tolerance,
-        max_draws=how.n if options.max_draws is None else options.max_draws,
+        max_draws=usual if options.max_draws is None else options.max_draws,
     )
+
+
+def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
+    """Refuse to extend a file by options that would mean other images than it holds."""
+    from smoothmix.certificates.settings import load_settings
+
+    there = load_settings(path)
+    if there is None:
+        return
+    given = {"--skip": images.skip if images.skip > 1 else None, "--max": images.maximum, "--shard": shard or None}
+    kept = {"--skip": there.skip, "--max": there.images, "--shard": there.shard}
+    for option, value in given.items():
+        require(value in (None, kept[option]), f"{option} {value}: {path} holds other images, which extending keeps")
 
 
 def certify_with_progress(
@@ -134,11 +153,8 @@ def certify_with_progress(
     from smoothmix.certify_anytime import Budget
     from smoothmix.certify_run import Progress, certify_dataset, extend_dataset
 
-    forever = float("inf")
-    budget = Budget(
-        seconds=forever if anytime.seconds is None else anytime.seconds,
-        seconds_per_image=forever if anytime.seconds_per_image is None else anytime.seconds_per_image,
-    )
+    limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
+    budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None
 
     with progress("certifying", unit="images") as track:
 
@@ -174,7 +190,8 @@ def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     how, stopping = file.settings.certification, file.settings.stopping
     reach = file.settings.largest_radius
     usual = {r / 4 for r in range(int(4 * min(reach, 2.5)) + 1)}
-    radii = sorted({0.0, *stopping.radii} if stopping and stopping.radii else usual | ({extra} if extra else set()))
+    chosen = {0.0, *stopping.radii} if stopping and stopping.radii else usual
+    radii = sorted(chosen | ({extra} if extra is not None else set()))
     accuracy = certified_accuracy(file.radius, file.correct, at=radii)
     abstained = sum(row.predict < 0 for row in file.rows)
     title = (

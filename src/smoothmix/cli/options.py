@@ -108,7 +108,9 @@ class AnytimeOptions:
     @property
     def given(self) -> list[str]:
         """The options that were given."""
-        return [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
+        return [
+            f.name for f in fields(self) if getattr(self, f.name) is not None and getattr(self, f.name) is not False
+        ]
 
 
 @Parameter(name="*")

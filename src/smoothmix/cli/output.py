@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -114,20 +115,48 @@ def duration(seconds: float) -> str:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output, with columns of numbers to the right."""
+    """A table on standard output, with columns of numbers to the right.
+
+    On a terminal that is too narrow for it, it comes in parts that fit, each with the first column again: numbers that
+    are cut short are worth nothing. A pipe has no width, so tables for programs and logs are never cut.
+    """
+    lines = list(rows)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+    print(title)
+    for part in _parts(columns, lines, width):
+        _print_table([columns[i] for i in part], [[line[i] for i in part] for line in lines], width)
+
+
+UNLIMITED = 1000
+GAP = 3
+"""Between two columns."""
+
+
+def _parts(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Which columns stand together: as many as fit, the first in every part.
+
+    >>> _parts(["model", "ACR", "0.00"], [["gaussian", "1.2345", "99.1"]], 22)
+    [[0, 1], [0, 2]]
+    """
+    sizes = [max(len(column), *(len(line[i]) for line in lines), 0) + GAP for i, column in enumerate(columns)]
+    parts: list[list[int]] = [[0]]
+    for i in range(1, len(columns)):
+        if len(parts[-1]) > 1 and sum(sizes[j] for j in parts[-1]) + sizes[i] > width:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
+
+
+def _print_table(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    lines = list(rows)
     grid = Table(box=box.SIMPLE_HEAD)
-    cells = zip(*lines, strict=True) if lines else [()] * len(columns)
-    for position, (column, texts) in enumerate(zip(columns, cells, strict=True)):
-        numeric = all(text.lstrip("+-–")[:1].isdigit() or text in ("", "–") for text in texts)
-        grid.add_column(column, justify="right" if numeric else "left", no_wrap=position == 0)
+    for position, column in enumerate(columns):
+        numeric = all(line[position].lstrip("+-–")[:1].isdigit() or line[position] in ("", "–") for line in lines)
+        grid.add_column(Text(column), justify="right" if numeric else "left")
     for line in lines:
-        grid.add_row(*line)
-    # A pipe has no width: tables for programs and logs must not be cut or folded.
-    width = None if sys.stdout.isatty() else 1000
-    print(title)  # rich would fold it to the width of the table
+        grid.add_row(*map(Text, line))  # as it is: square brackets in a name are no commands
     Console(width=width, highlight=False).print(grid)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from smoothmix.cli.options import Numbers, numbers
 from smoothmix.cli.output import say
+from smoothmix.config import require
 
 if TYPE_CHECKING:
     from smoothmix.analysis import Measured
@@ -68,6 +69,9 @@ def report(
     """
     from smoothmix.report.build import Choices
 
+    if out:
+        require(out.suffix in (".html", ".htm"), f"{out}: the page is an .html file")
+    require(out is not None or not studies, "--studies are shown on the page: say where with --out")
     choices = Choices(radii=numbers(radii), baseline=baseline, confidence=confidence, rho=rho)
     every = compare(
         runs,
@@ -118,8 +122,9 @@ def write_page(page: Page, out: Path) -> None:
     from smoothmix.files import atomic_write
     from smoothmix.report.page import render
 
-    atomic_write(out, render(page).encode())
-    say(f"wrote {out}: open it in a browser")
+    html = render(page).encode()
+    atomic_write(out, html)
+    say(f"wrote {out} ({len(html) / 1e6:.1f} MB): open it in a browser")
 
 
 def _title(names: list[str]) -> str:

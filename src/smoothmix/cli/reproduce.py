@@ -14,6 +14,7 @@ from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
 
 if TYPE_CHECKING:
+    from smoothmix.analysis import Measured
     from smoothmix.config import Certification
     from smoothmix.presets import Preset
     from smoothmix.reproduce.jobs import Job
@@ -102,6 +103,10 @@ def reproduce(
     if from_logs:
         from smoothmix.reproduce.logs import from_logs as read_logs
 
+        refuse_running_options(
+            seeds=seeds != 1, epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity,
+            skip=skip != 1, max=maximum, n=n != 100_000, skip_wrong=skip_wrong, dry_run=dry_run,
+        )  # fmt: skip
         with progress("reading logs", unit="logs") as track:
             found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
         show_rows(found, f"{group}, from published logs", at, format)
@@ -123,7 +128,14 @@ def reproduce(
     show_rows(every, title, at, format)
     write_tables(every, title, at, out)
     measured = unique_names([run for row in every for run in row.runs])
-    write_page(make_page(measured, Choices(), title=title, data_dir=data_dir), out / "report.html")
+    choices = Choices(radii=at or ())
+    write_page(make_page(measured, choices, title=title, data_dir=data_dir), out / "report.html")
+
+
+def refuse_running_options(**given: object) -> None:
+    """Refuse options about runs where none will be made: what is ignored in silence misleads."""
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    require(not names, f"{', '.join(names)}: nothing is run with --from-logs")
 
 
 def train_and_certify(
@@ -152,7 +164,7 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool) -> list[Reproduced]:
         rows.setdefault(job.preset.name, (job.preset, []))[1].append(job.folder.path)
     found = []
     for preset, folders in rows.values():
-        runs = tuple(measure(folder, paper_rounding=paper_rounding) for folder in folders)
+        runs = on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
         cut = cuts(runs[0], preset)
         found.append(
             Reproduced(
@@ -164,6 +176,20 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool) -> list[Reproduced]:
             )
         )
     return found
+
+
+def on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
+    """The seeds of a row on the images that all of them have: an earlier command may have certified more of some."""
+    import numpy as np
+
+    from smoothmix.analysis import same_images, shared_images
+
+    if all(same_images(runs[0], run) for run in runs):
+        return tuple(runs)
+    common = runs[0].idx
+    for run in runs[1:]:
+        common = np.intersect1d(common, shared_images(runs[0], run))
+    return tuple(run.only(common) for run in runs)
 
 
 def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, how: TableFormat) -> None:
@@ -207,7 +233,8 @@ def show_plan(
             seen[job.preset.name] = estimate(job.config, how, images=count, data_dir=training.data_dir, device=device)
         cost = seen[job.preset.name]
         left_training = 0.0 if job.trained else cost.training
-        left_certifying = cost.certification * max(0, count - job.certified) / count
+        certified = job.certified(how, images.skip)
+        left_certifying = cost.certification * max(0, count - certified) / count
         total += left_training + left_certifying
         rows.append(
             (
@@ -216,7 +243,7 @@ def show_plan(
                 str(job.config.recipe.epochs),
                 "done" if job.trained else duration(left_training),
                 str(count),
-                "done" if job.certified >= count else duration(left_certifying),
+                "done" if certified >= count else duration(left_certifying),
                 str(job.folder.path),
             )
         )

@@ -42,7 +42,7 @@ class Files:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(Files):
+class StudyOptions:
     """What every study of trained models asks for."""
 
     n: int = 1000
@@ -95,7 +95,7 @@ class StudyOptions(Files):
         return list(range(0, len(dataset), skip)[: self.maximum])
 
 
-OPTIONS = StudyOptions()
+OPTIONS, FILES = StudyOptions(), Files()
 
 
 @app.command
@@ -105,6 +105,7 @@ def confidence(
     steps: int = 20,
     step_size: float | None = None,
     options: StudyOptions = OPTIONS,
+    files: Files = FILES,
 ) -> None:
     """Measure how sure models are of adversarial examples: votes for the true class, and for the strongest other.
 
@@ -137,7 +138,7 @@ def confidence(
             figure=can_draw(),
             track=track,
         )
-    finish(study, options)
+    finish(study, files)
 
 
 @app.command
@@ -150,6 +151,7 @@ def path(
     steps: int = 16,
     step_size: float = 0.5,
     options: StudyOptions = OPTIONS,
+    files: Files = FILES,
 ) -> None:
     """Follow the votes from images to their adversarial examples, with pictures on the way.
 
@@ -192,7 +194,7 @@ def path(
             figure=can_draw(),
             track=track,
         )
-    finish(study, options)
+    finish(study, files)
 
 
 @app.command
@@ -202,6 +204,7 @@ def mixing(
     steps: int = 50,
     step_size: float | None = None,
     options: StudyOptions = OPTIONS,
+    files: Files = FILES,
 ) -> None:
     """Find how far towards its adversarial example each image keeps its class, by bisection on votes.
 
@@ -233,7 +236,7 @@ def mixing(
             figure=can_draw(),
             track=track,
         )
-    finish(study, options)
+    finish(study, files)
 
 
 def _position(number: float) -> int:

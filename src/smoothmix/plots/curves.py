@@ -32,17 +32,19 @@ def certified_accuracy(every: Sequence[Measured], *, bands: bool = False, width:
     `bands` adds 95 % Clopper-Pearson intervals over images. The dotted line is what the draws can certify at most.
     """
     groups = {style.panel_title(sigma, runs): runs for sigma, runs in style.by_sigma(every).items()}
-    return _accuracy_panels(groups, bands=bands, width=width)
+    return _accuracy_panels(groups, style.looks(every), bands=bands, width=width)
 
 
 def certified_accuracy_by(groups: Mapping[str, Sequence[Measured]], *, width: float | None = None) -> Figure:
     """The same with a panel for each group, under its name; a run may be in several."""
-    with style.our_style():
-        return _accuracy_panels(groups, bands=False, width=width)
-
-
-def _accuracy_panels(groups: Mapping[str, Sequence[Measured]], *, bands: bool, width: float | None) -> Figure:
     looks = style.looks([m for runs in groups.values() for m in runs])
+    with style.our_style():
+        return _accuracy_panels(groups, looks, bands=False, width=width)
+
+
+def _accuracy_panels(
+    groups: Mapping[str, Sequence[Measured]], looks: Mapping[str, style.Look], *, bands: bool, width: float | None
+) -> Figure:
     made, axes = style.panels(len(groups), runs=len(looks), width=width)
     entries: dict[str, Artist] = {}
     for ax, (title, runs) in zip(axes, groups.items(), strict=True):

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from smoothmix.analysis import Estimate, Measured, accuracy_bound, differences_by_image, means_of, warnings_about
+from smoothmix.analysis import (
+    Estimate,
+    Measured,
+    accuracy_bound,
+    differences_by_image,
+    means_of,
+    warnings_about,
+    what_differs,
+)
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
 from smoothmix.report.commands import commands
@@ -19,7 +28,6 @@ from smoothmix.report.gallery import make_gallery
 from smoothmix.report.published import cuts, paper_acr, preset_of
 from smoothmix.version import __version__
 
-CURVE_POINTS = 400
 BINS = 40
 COLUMNS = 8
 """Radii in a table, unless others are asked for."""
@@ -53,6 +61,7 @@ def make_page(
     sections: Sequence[Section] = (),
 ) -> Page:
     """Everything that the page shows of these files."""
+    every = _told_apart(every)
     radii = table_radii(every, choices)
     gallery = make_gallery(every, data_dir=data_dir)
     return Page(
@@ -62,12 +71,21 @@ def make_page(
         confidence=choices.confidence,
         rho=choices.rho,
         paper_rounding=any(m.paper_rounding for m in every),
+        comparable=all(not what_differs([m for m in every if m.sigma == sigma]) for sigma in {m.sigma for m in every}),
         warnings=warnings_about(every),
         runs=_views(every, radii, choices),
         pictures=gallery.pictures,
         pictures_note=gallery.note,
         sections=sections,
     )
+
+
+def _told_apart(every: Sequence[Measured]) -> list[Measured]:
+    """The files under names that tell them apart: with their sigma where a method is there at several."""
+    names = [m.name for m in every]
+    return [
+        replace(m, name=f"{m.name}, sigma {m.sigma:g}") if names.count(m.name) > 1 and m.sigma else m for m in every
+    ]
 
 
 def table_radii(every: Sequence[Measured], choices: Choices) -> list[float]:
@@ -119,7 +137,9 @@ def view(
     how = measured.settings.certification if measured.settings else None
     accuracy = measured.accuracy(radii, confidence=choices.confidence)
     shares = [a.value for a in accuracy]
-    bound = accuracy_bound(shares, len(measured), alpha=how.alpha, rho=choices.rho).tolist() if how else None
+    # Radii that were rounded up bound nothing.
+    sound = how if how and not measured.paper_rounding else None
+    bound = accuracy_bound(shares, len(measured), alpha=sound.alpha, rho=choices.rho).tolist() if sound else None
     return RunView(
         name=measured.name,
         method=measured.method,
@@ -136,7 +156,7 @@ def view(
         difference=difference,
         published=published(measured),
         largest_radius=measured.largest_radius,
-        curve=radius_curve(measured, every),
+        curve=radius_curve(measured, every, radii),
         probabilities=probability_curve(measured),
         histogram=histogram(measured, every),
         training=training(measured),
@@ -153,7 +173,8 @@ def published(measured: Measured) -> PublishedRow | None:
         return None
     row, cut = preset.published, cuts(measured, preset)
     acr = row.acr if row.acr_mean is None else row.acr_mean
-    spread = row.acr_deviation if cut.comparable else None
+    # On some of the images, which ones they are moves the ACR far more than a seed does.
+    spread = row.acr_deviation if cut.comparable and not cut.images else None
     away = (paper_acr((measured,)) - acr) / spread if spread else None
     return PublishedRow(
         acr=acr,
@@ -169,12 +190,12 @@ def _longest(every: Sequence[Measured]) -> float:
     return max(max(m.largest_radius or 0.0, float(m.counted.max())) for m in every) or 1.0
 
 
-def radius_curve(measured: Measured, every: Sequence[Measured]) -> Curve:
-    """Certified accuracy at evenly spaced round radii, the same for all files."""
+def radius_curve(measured: Measured, every: Sequence[Measured], radii: Sequence[float] = ()) -> Curve:
+    """Certified accuracy at every radius that the page's slider can be put to, and at those of the table."""
     longest = _longest(every)
-    step = 10 ** math.ceil(math.log10(longest / CURVE_POINTS))
-    step = next(step * part for part in (0.1, 0.2, 0.5, 1.0) if longest / (step * part) <= CURVE_POINTS)
-    x = [round(step * k, 10) for k in range(math.ceil(longest / step) + 2)]
+    step = 10.0 ** (math.floor(math.log10(longest)) - 2)
+    grid = [round(step * k, 9) for k in range(math.ceil(longest / step) + 2)]
+    x = sorted({*grid, *(round(r, 9) for r in radii)})
     return Curve(x=x, y=measured.accuracy_at(x).tolist())
 
 
@@ -201,10 +222,14 @@ def training(measured: Measured) -> Training | None:
         return None
     parts = sorted({name for line in lines for name in line.get("parts", {})})
     return Training(
-        epochs=[int(line["epoch"]) for line in lines],
-        **{name: [float(line[name]) for line in lines] for name in ("loss", "accuracy", "learning_rate")},
-        parts={name: [float(line.get("parts", {}).get(name, math.nan)) for line in lines] for name in parts},
+        epochs=[int(line.get("epoch", number)) for number, line in enumerate(lines, start=1)],
+        **{name: [_float(line.get(name)) for line in lines] for name in ("loss", "accuracy", "learning_rate")},
+        parts={name: [_float(line.get("parts", {}).get(name)) for line in lines] for name in parts},
     )
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def settings_shown(measured: Measured) -> dict[str, str]:

@@ -18,7 +18,7 @@ def commands(measured: Measured) -> list[str]:
     """The commands that train the network behind a file and certify it again; none for a log that records nothing."""
     said = []
     folder = measured.path.parent
-    if measured.config:
+    if measured.config and not any(note.startswith("imported from") for note in measured.config.notes):
         said.append(train_command(measured.config, folder))
     if measured.settings:
         source = [str(folder)] if measured.config else ["--model", measured.settings.model]
@@ -78,7 +78,18 @@ def certify_command(settings: FileSettings, source: list[str], path: Path) -> st
         "precision": how.precision if how.precision != "fp32" else None,
         "skip": settings.skip if settings.skip > 1 else None,
         "max": settings.images,
+        "shard": settings.shard or None,
         "out": path,
     }
+    if settings.stopping:
+        rules = settings.stopping
+        given |= {
+            "n": None,
+            "mode": "anytime",
+            "radii": ",".join(f"{r:g}" for r in rules.radii) or None,
+            "tolerance": rules.tolerance,
+            "max_draws": rules.max_draws,
+        }
     flags = _flags({name: value for name, value in given.items() if value is not None})
-    return shlex.join(["smoothmix", "certify", *source, *flags, *(["--skip-wrong"] if how.skip_wrong else [])])
+    switches = [f"--{name.replace('_', '-')}" for name in ("skip_wrong", "stop_abstaining") if getattr(how, name)]
+    return shlex.join(["smoothmix", "certify", *source, *flags, *switches])

@@ -163,6 +163,8 @@ class Page:
     rho: float
     """Chance that `accuracy_bound` is too high."""
     paper_rounding: bool
+    comparable: bool
+    """Whether all runs of a sigma were certified alike, so that one number may be said to beat another."""
     warnings: Sequence[str]
     runs: Sequence[RunView]
     pictures: Sequence[Picture] = ()

@@ -111,7 +111,8 @@ def _dataset(every: Sequence[Measured], data_dir: Path | None) -> tuple[Dataset 
 
     known = {(m.settings.data, m.settings.split, m.settings.data_hash) for m in every if m.settings}
     if len(known) != 1:
-        return None, "not shown, since the files do not say which data set they were made on" if not known else ""
+        why = "were made on different data" if known else "do not say which data set they were made on"
+        return None, f"pictures are not shown, since the files {why}"
     ((name, split, fingerprint),) = known
     try:
         dataset = data.load(name, split, data_dir=data_dir)

@@ -8,9 +8,11 @@ import numpy as np
 
 from smoothmix import presets
 from smoothmix.analysis import Measured, average_certified_radius
+from smoothmix.certificates import FileSettings
+from smoothmix.config import RunConfig
 from smoothmix.presets import Preset
 
-PAPER_DRAWS = 100_000
+PAPER_SELECTION, PAPER_DRAWS = 100, 100_000
 PAPER_ALPHA = 0.001
 PAPER_IMAGES = {"mnist": 10_000, "cifar10": 10_000, "imagenet": 500}
 """How the paper certified: n, alpha, and how many test images of each data set."""
@@ -46,26 +48,42 @@ def preset_of(measured: Measured) -> Preset | None:
 
 
 def cuts(measured: Measured, preset: Preset) -> Cuts:
-    """What this run did less of than the paper's row."""
-    schedule, certification = [], []
-    if measured.config:
-        epochs, full = measured.config.recipe.epochs, preset.config.recipe.epochs
-        if epochs != full:
-            schedule.append(f"{epochs} of {full} epochs")
-        if measured.config.data != preset.config.data:
-            schedule.append(f"{measured.config.data} instead of {preset.config.data}")
-        schedule += [note for note in measured.config.notes if epochs == full or "not the schedule" not in note]
-    if measured.settings:
-        how = measured.settings.certification
-        if how.n != PAPER_DRAWS:
-            certification.append(f"n {how.n:,} instead of {PAPER_DRAWS:,}")
-        if how.alpha != PAPER_ALPHA:
-            certification.append(f"alpha {how.alpha:g} instead of {PAPER_ALPHA:g}")
-        if how.sigma != preset.config.sigma:
-            certification.append(f"certified with sigma {how.sigma:g} instead of {preset.config.sigma:g}")
+    """What this run did less of than the paper's row, or otherwise."""
     expected = PAPER_IMAGES.get(preset.config.data, len(measured))
     images = (f"{len(measured):,} of {expected:,} images",) if len(measured) < expected else ()
-    return Cuts(schedule=tuple(schedule), certification=tuple(certification), images=images)
+    return Cuts(
+        schedule=_training_cuts(measured.config, preset) if measured.config else (),
+        certification=_certification_cuts(measured.settings, preset) if measured.settings else (),
+        images=images,
+    )
+
+
+def _training_cuts(config: RunConfig, preset: Preset) -> tuple[str, ...]:
+    epochs, full = config.recipe.epochs, preset.config.recipe.epochs
+    said = [f"{epochs} of {full} epochs"] if epochs != full else []
+    if config.data != preset.config.data:
+        said.append(f"{config.data} instead of {preset.config.data}")
+    if config.method.get("fidelity", "official") != "official":
+        said.append("trained as the paper's text says, not as its tables were made")
+    return (*said, *(note for note in config.notes if epochs == full or "not the schedule" not in note))
+
+
+def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ...]:
+    how = settings.certification
+    asked = {
+        "n": (how.n, PAPER_DRAWS if settings.mode == "exact" else how.n),
+        "n0": (how.n0, PAPER_SELECTION),
+        "alpha": (how.alpha, PAPER_ALPHA),
+        "sigma": (how.sigma, preset.config.sigma),
+        "data": (f"{settings.data} {settings.split}", f"{preset.config.data} test"),
+    }
+    other = {name: pair for name, pair in asked.items() if pair[0] != pair[1]}
+    said = [f"{name} {_plain(ours)} instead of {_plain(theirs)}" for name, (ours, theirs) in other.items()]
+    return tuple(said if settings.mode == "exact" else [settings.guarantee, *said])
+
+
+def _plain(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def paper_acr(every: tuple[Measured, ...]) -> float:

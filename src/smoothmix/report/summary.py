@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked
+from smoothmix.report.tables import Cell, Column, Grid, Line, marked, radius_text
 
 
 def summary_grid(page: Page, *, wide: bool = False) -> Grid:
@@ -23,7 +23,7 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += _estimate_columns("vs baseline", "difference", wide=wide)
         columns += [Column(name="baseline", key="baseline")] if wide else []
     for radius in page.radii:
-        columns += _estimate_columns(f"{radius:.2f}", f"accuracy_{radius:.2f}", wide=wide, judged=True)
+        columns += _estimate_columns(radius_text(radius), f"accuracy_{radius_text(radius)}", wide=wide, judged=True)
     columns += _estimate_columns("abstains", "abstention", wide=wide)
     if published:
         columns += [Column(name="published ACR", key="published_acr")]
@@ -31,7 +31,8 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
     lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
     notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page)
-    return marked(Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes))
+    grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
+    return marked(grid) if page.comparable else grid
 
 
 COMMON: Mapping[str, Callable[[RunView], str]] = {
@@ -47,7 +48,9 @@ def _notes(page: Page) -> tuple[str, ...]:
     interval = f"in brackets: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
     rows = [(run.name, run.published.caution) for run in page.runs if run.published]
     cautions = [f"* {name}, beside the published row: {caution}" for name, caution in rows if caution]
-    return (interval, *page.warnings, *cautions)
+    pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
+    versus = [f"vs baseline: {name}, image by image on {images:,} images" for name, images in pairs]
+    return (interval, *versus, *page.warnings, *cautions)
 
 
 def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
@@ -59,7 +62,7 @@ def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, co
         cells += _estimate_cells(gap, "{:+.4f}", 1, wide=wide, interval=True)
         cells += [Cell("", run.difference.versus if run.difference else None)] if wide else []
     for accuracy in run.accuracy:
-        cells += _estimate_cells(accuracy, "{:.1f}", 100, wide=wide)
+        cells += _estimate_cells(accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide)
     cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
     if published:
         cells += _published_cells(run.published)

@@ -94,6 +94,15 @@ def _beats(mine: float, others: Sequence[float | None]) -> bool:
     return bool(known) and mine > max(known)
 
 
+def radius_text(value: float) -> str:
+    """A radius as the heading of a column: two digits unless it has more.
+
+    >>> radius_text(0.5), radius_text(0.125)
+    ('0.50', '0.125')
+    """
+    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
+
+
 def to_markdown(grid: Grid) -> str:
     """The table for a README or a pull request."""
     head = [column.name for column in grid.columns]
@@ -179,8 +188,16 @@ def to_csv(grid: Grid) -> str:
 
 def to_json(grid: Grid) -> str:
     """The table with its notes for programs."""
-    rows = [{c.key: cell.value for c, cell in zip(grid.columns, line.cells, strict=True)} for line in grid.lines]
+    rows = [{c.key: _plain(cell) for c, cell in zip(grid.columns, line.cells, strict=True)} for line in grid.lines]
     return json.dumps({"title": grid.title, "rows": rows, "notes": list(grid.notes)}, indent=1) + "\n"
+
+
+def _plain(cell: Cell) -> float | str | None:
+    """The value, as a number if it is one: CSV keeps zeros at the end of digits, which JSON cannot."""
+    try:
+        return float(cell.value) if isinstance(cell.value, str) else cell.value
+    except ValueError:
+        return cell.value
 
 
 FORMATS: Mapping[str, Callable[[Grid], str]] = {

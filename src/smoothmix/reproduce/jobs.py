@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from smoothmix import certificates, presets
-from smoothmix.config import Fidelity, Precision, RunConfig, require
+from smoothmix.config import Certification, Fidelity, Precision, RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config, run_name
 from smoothmix.presets import Preset
@@ -28,10 +28,13 @@ class Job:
         """Whether its weights are there."""
         return self.folder.weights.exists()
 
-    @property
-    def certified(self) -> int:
-        """How many images are certified already."""
-        return len(certificates.read(self.folder.certificates).rows) if self.folder.certificates.exists() else 0
+    def certified(self, how: Certification, skip: int) -> int:
+        """How many images are certified already in this way."""
+        if not self.folder.certificates.exists():
+            return 0
+        file = certificates.read(self.folder.certificates)
+        alike = file.settings is not None and (file.settings.certification, file.settings.skip) == (how, skip)
+        return len(file.rows) if alike else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,7 @@ def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*"
     >>> choose("mnist", sigma=1.0, rows=["gaussian", "smoothmix-eta5*"])
     ['mnist/1.00/gaussian', 'mnist/1.00/smoothmix-eta5', 'mnist/1.00/smoothmix-eta5-onestep']
     """
+    require(bool(rows), "no rows were asked for")
     every = presets.names(group)
     if not every:
         groups = list(dict.fromkeys(name.partition("/")[0] for name in presets.names()))

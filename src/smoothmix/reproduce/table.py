@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothmix.analysis import Measured, mean, over_seeds, what_differs
 from smoothmix.presets import Preset
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked
+from smoothmix.report.tables import Cell, Column, Grid, Line, marked, radius_text
 
 SURE = 3.0
 """A difference counts from so many deviations on."""
@@ -162,7 +162,9 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
         columns = Column(name=name, key=key, judged=judged), Column(name="deviation", key=deviation)
         return columns if wide else columns[:1]
 
-    accuracy = [pair(text, f"accuracy_{text}", f"accuracy_{text}_deviation", judged=True) for text in map(_radius, at)]
+    accuracy = [
+        pair(text, f"accuracy_{text}", f"accuracy_{text}_deviation", judged=True) for text in map(radius_text, at)
+    ]
     return (
         Column(name="row", key="row"),
         Column(name="σ", key="sigma"),
@@ -173,10 +175,6 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
         Column(name="verdict", key="verdict"),
         *(column for columns in accuracy for column in columns),
     )
-
-
-def _radius(value: float) -> str:
-    return f"{value:.2f}" if round(value, 2) == value else f"{value:g}"
 
 
 def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
@@ -217,7 +215,7 @@ def _number(value: float | None, form: str) -> Cell:
 
 
 def _away(row: Reproduced, published: Target | None) -> Cell:
-    if not row.runs or not row.judged or published is None or not published.deviation:
+    if not row.runs or not row.judged or not row.all_images or published is None or not published.deviation:
         return Cell(NOTHING)
     return _number(difference(row, published) / published.deviation, "+z.1f")
 
