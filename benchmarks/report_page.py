@@ -48,9 +48,8 @@ def main() -> None:
         subprocess.run(command, check=True, capture_output=True)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        print(
-            f"{RUNS} runs x {IMAGES:,} images: {seconds:.1f} s, {peak:.0f} MB, a page of {out.stat().st_size / 1e6:.2f} MB"
-        )
+        size = out.stat().st_size / 1e6
+        print(f"{RUNS} runs x {IMAGES:,} images: {seconds:.1f} s, {peak:.0f} MB, a page of {size:.2f} MB")
 
 
 if __name__ == "__main__":
