@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,6 +17,12 @@ from hypothesis import settings
 from torch import nn
 
 from smoothmix.cli import main
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, Request
+    from playwright.sync_api import Page as Tab
+
+    from smoothmix.report.data import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -91,3 +99,55 @@ def smoothmix(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: py
 def command(*args: object) -> Sequence[str]:
     """The argv of a smoothmix command in a process of its own, for tests that kill it."""
     return [sys.executable, "-m", "smoothmix", *map(str, args)]
+
+
+QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A real browser, imported and started only for the files that ask for it."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("no chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=[*QUIET.split(), "--no-first-run"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
+    """Opens a page; afterwards it must have logged nothing, asked for nothing but its file and shown no dialog."""
+    from smoothmix.report.page import render
+
+    complaints: list[str] = []
+    contexts = []
+    file = tmp_path / "report.html"
+
+    def on_dialog(dialog: Dialog) -> None:
+        complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def on_request(request: Request) -> None:
+        if request.url != file.as_uri() and not request.url.startswith("data:"):
+            complaints.append(f"request: {request.url}")
+
+    def show(page: Page, *, width: int = 1280, **options: Any) -> Tab:
+        file.write_text(render(page), encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        tab.on("pageerror", lambda error: complaints.append(f"error: {error}"))
+        tab.on("dialog", on_dialog)
+        tab.on("request", on_request)
+        tab.goto(file.as_uri())
+        return tab
+
+    yield show
+    for context in contexts:
+        context.close()
+    assert complaints == []

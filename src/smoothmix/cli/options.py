@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -135,3 +135,15 @@ class TrainingOptions:
 
     tensorboard: Annotated[bool, Parameter(negative="")] = False
     """Write TensorBoard events beside metrics.jsonl (needs `pip install smoothmix[tensorboard]`)."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """Where a study puts its files."""
+
+    out: Path = Path("studies")
+    """Folder for the files."""
+
+    format: Literal["pdf", "png", "svg"] = "pdf"
+    """Of the figure (needs `pip install smoothmix[plots]`)."""

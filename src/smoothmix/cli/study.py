@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, numbers
+from smoothmix.cli.options import Files, ImageOptions, NetworkOptions, Numbers, numbers
 from smoothmix.cli.output import Track, progress, say
 from smoothmix.config import Precision, require
 from smoothmix.errors import SmoothmixError
@@ -26,18 +26,6 @@ IMAGES = 100
 app = App(help="Repeat the paper's measurements on trained models: numbers as CSV, a figure, a section for the report.")
 
 Runs = Annotated[str, Parameter(required=True)]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """Where a study puts its files."""
-
-    out: Path = Path("studies")
-    """Folder for the files."""
-
-    format: Literal["pdf", "png", "svg"] = "pdf"
-    """Of the figure (needs `pip install smoothmix[plots]`)."""
 
 
 @Parameter(name="*")
@@ -295,7 +283,7 @@ def can_draw() -> bool:
 def finish(study: Study, files: Files) -> None:
     """Show what was found, and write its files."""
     from smoothmix.cli.report import show_grid
-    from smoothmix.studies.base import save
+    from smoothmix.studies.files import save
 
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import ImageOptions, Numbers, TrainingOptions, numbers
+from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers
 from smoothmix.cli.output import say
-from smoothmix.cli.study import Files, can_draw, finish
+from smoothmix.cli.study import can_draw, finish
 from smoothmix.config import require
 
 if TYPE_CHECKING:

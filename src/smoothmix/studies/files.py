@@ -1,0 +1,64 @@
+"""What a study leaves behind: numbers, record, figure, and a section for the report page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from smoothmix.files import atomic_write
+from smoothmix.plots import save as save_figure
+from smoothmix.report.tables import to_csv
+from smoothmix.studies.base import Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
+    """Write the numbers (CSV), the record behind them, the figure and the section for the page; what was written."""
+    written = [_write(folder / f"{study.name}.csv", to_csv(study.grid))]
+    if study.record:
+        written.append(_write(folder / f"{study.name}-record.csv", to_csv(study.record)))
+    if study.figure:
+        written.append(folder / f"{study.name}.{suffix.removeprefix('.')}")
+        save_figure(study.figure, written[-1])
+    return [*written, _write(folder / f"{study.name}.json", json.dumps(section(study), indent=1) + "\n")]
+
+
+def _write(path: Path, text: str) -> Path:
+    atomic_write(path, text.encode())
+    return path
+
+
+def section(study: Study) -> dict[str, object]:
+    """The study for the report page, as plain text and one PNG: nothing in it needs to be trusted."""
+    return {
+        "name": study.name,
+        "title": study.title,
+        "text": study.text,
+        "table": {
+            "title": study.grid.title,
+            "columns": [column.name for column in study.grid.columns],
+            "rows": [[cell.text for cell in line.cells] for line in study.grid.lines],
+            "notes": list(study.grid.notes),
+        },
+        "figure": _data_uri(study.figure) if study.figure else None,
+    }
+
+
+def _data_uri(figure: Figure) -> str:
+    """The figure as a small PNG: half of its dots, and no more colours than a figure needs."""
+    from PIL import Image
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "figure.png"
+        save_figure(figure, path)
+        with Image.open(path) as whole:
+            small = whole.convert("RGB").resize((whole.width // 2, whole.height // 2), Image.Resampling.LANCZOS)
+        stream = io.BytesIO()
+        small.quantize(128).save(stream, format="png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -1,0 +1,72 @@
+"""Certification in mode anytime as a person runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothmix.certificates import read
+
+from conftest import Run, command
+
+NETWORK = """
+import torch
+
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+"""
+
+
+class TestCommand:
+    def test_a_run_and_its_extension(self, smoothmix: Run, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        base = ("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", "--skip", "250")
+        first = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "1024")
+        assert first.code == 0, first.err
+        assert "anytime, radii 0.1, 0.25 decided and at most 1,024 draws" in first.out
+        assert "draws an image on average" in first.out
+        more = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend")
+        assert more.code == 0, more.err
+        assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]
+        assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--radii", "0.5"), "--radii goes with --mode anytime"),
+            (("--tolerance", "0.5", "--extend"), "--tolerance and --extend go with --mode anytime"),
+            (("--mode", "anytime", "--radii", "x"), "numbers are written like 0.25,0.5, got 'x'"),
+            (("--mode", "anytime", "--radii", "-1"), "radii must be zero or more"),
+            (("--mode", "anytime", "--seconds", "0"), "seconds must be positive"),
+            (("--mode", "anytime", "--stop-abstaining"), "--stop-abstaining goes with --mode exact"),
+        ],
+    )
+    def test_misuse_is_a_sentence(self, smoothmix: Run, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        result = smoothmix("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", *options)
+        assert result.code == 2
+        assert message in result.err
+
+    def test_a_killed_run_goes_on_and_ends_the_same(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        options = ("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", "--mode", "anytime")
+        options = (*options, "--tolerance", "0.1", "--max-draws", "2000", "--max", "130")
+        path = tmp_path / "killed.tsv"
+        process = subprocess.Popen(command(*options, "--out", path), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        while not path.exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        assert len(read(path).rows) < 130
+        for out in (path, tmp_path / "whole.tsv"):
+            done = subprocess.run(command(*options, "--out", out), cwd=tmp_path, capture_output=True, check=True)
+            assert done.returncode == 0
+        killed, whole = (
+            [replace(row, seconds=0.0) for row in read(out).rows] for out in (path, tmp_path / "whole.tsv")
+        )
+        assert killed == whole

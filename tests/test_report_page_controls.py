@@ -1,0 +1,115 @@
+"""The page in a real browser: slider, charts, table and gallery move by click and by key."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page as Tab
+
+from page_cases import HOSTILE, LARGEST, Open, chart, made_page, read_off, readings, until
+
+
+def test_the_slider_reads_off_all_models_at_once(opened: Open) -> None:
+    page = made_page()
+    tab = opened(page)
+    assert readings(tab) == [read_off(run, 0.75) for run in page.runs]
+    for at in ("0", "0.3", "0.29", "0.294", "0.005", "1.1", "1.6"):
+        tab.fill("#radius-box", at)
+        assert readings(tab) == [read_off(run, float(at)) for run in page.runs], at
+    slider = tab.locator("#radius")
+    slider.focus()
+    tab.keyboard.press("Home")
+    for step in range(4):
+        assert readings(tab) == [read_off(run, step / 100) for run in page.runs]
+        tab.keyboard.press("ArrowRight")
+    assert tab.input_value("#radius-box") == "0.04"
+    until(tab, "document.getElementById('chart-curve').layout.shapes[0].x0 === 0.04")
+    tab.keyboard.press("End")
+    assert readings(tab) == [read_off(run, LARGEST) for run in page.runs]
+
+
+def test_a_click_into_the_chart_moves_the_slider(opened: Open) -> None:
+    tab = opened(made_page())
+    tab.locator("#chart-curve").scroll_into_view_if_needed()
+    box = tab.locator("#chart-curve .nsewdrag").bounding_box()
+    assert box
+    tab.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    tab.wait_for_selector("#chart-curve .hoverlayer .legend")
+    assert HOSTILE[:28] in tab.locator("#chart-curve .hoverlayer").text_content()
+    tab.mouse.down()
+    tab.mouse.up()
+    until(tab, "document.getElementById('radius').value !== '0.75'")
+    assert float(tab.input_value("#radius")) == pytest.approx(LARGEST * 1.02 / 4, abs=0.011)
+
+
+def test_unticking_a_model_takes_it_out_of_every_chart(opened: Open) -> None:
+    tab = opened(made_page())
+    names = ("curve", "tails", "histogram", "scatter", "loss", "accuracy", "rate")
+    assert [chart(tab, name, "data.length") for name in names] == [3, 2, 3, 3, 2, 2, 2]
+    tab.get_by_label("Show smoothmix").uncheck()
+    assert [chart(tab, name, "data.length") for name in names] == [2, 1, 2, 2, 1, 1, 1]
+    tab.get_by_label("Show all models").check()
+    assert [chart(tab, name, "data.length") for name in names] == [3, 2, 3, 3, 2, 2, 2]
+    tab.get_by_label("Show all models").uncheck()
+    assert [chart(tab, name, "data.length") for name in names] == [0] * 7
+
+
+def models(tab: Tab) -> list[str]:
+    return [text.split("\n")[0].strip() for text in tab.locator(".summary tbody .name").all_inner_texts()]
+
+
+def test_the_table_sorts_both_ways_by_click_and_by_key(opened: Open) -> None:
+    tab = opened(made_page())
+    by_name, by_sigma, by_acr = (tab.locator(".summary thead button").nth(k) for k in (0, 1, 3))
+    shown = HOSTILE.split("\u2028")[0].strip()
+    by_acr.click()
+    assert models(tab) == ["smoothmix", "gaussian", shown]
+    assert tab.locator("[aria-sort]").get_attribute("aria-sort") == "descending"
+    by_acr.click()
+    assert models(tab) == [shown, "gaussian", "smoothmix"]
+    assert tab.locator("[aria-sort]").get_attribute("aria-sort") == "ascending"
+    by_name.focus()
+    tab.keyboard.press("Enter")
+    assert models(tab) == [shown, "gaussian", "smoothmix"]
+    tab.keyboard.press("Space")
+    assert models(tab) == ["smoothmix", "gaussian", shown]
+    for _ in range(2):  # what is not known comes last either way
+        by_sigma.click()
+        assert models(tab)[-1] == shown
+
+
+def test_the_gallery_filters_by_click_and_by_key(opened: Open) -> None:
+    page = made_page()
+    tab = opened(page)
+    tab.locator("#gallery").scroll_into_view_if_needed()
+    cards = tab.locator(".card")
+    cards.first.wait_for()
+    assert cards.count() == len(page.pictures)
+    for tag in ("wrong", "abstained", "smallest radius", "models disagree"):
+        tab.locator(f"[name=filter][value='{tag}']").check()
+        wanted = [picture for picture in page.pictures if tag in picture.tags]
+        indices = {f"image {picture.idx}" for picture in wanted}
+        assert set(tab.locator(".card .head small:not([data-tag])").all_inner_texts()) == indices
+        assert cards.count() == len(wanted)
+    tab.keyboard.press("ArrowLeft")
+    assert cards.count() == sum("smallest radius" in picture.tags for picture in page.pictures)
+    assert tab.locator(".card .blank").count() == 1
+
+
+def test_commands_copy_themselves(opened: Open) -> None:
+    tab = opened(made_page())
+    tab.locator("#runs summary").first.click()
+    button = tab.locator(".commands button").first
+    button.click()
+    until(tab, "document.querySelector('.commands button').textContent !== 'Copy'")
+    assert button.inner_text() in ("Copied", "Selected")
+
+
+def test_the_keyboard_reaches_the_table_first_and_focus_is_seen(opened: Open) -> None:
+    tab = opened(made_page())
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Skip to the summary table"
+    tab.keyboard.press("Enter")
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.textContent") == "Model"
+    assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
