@@ -22,6 +22,9 @@ from smoothmix.smoothing import Request, Sampler
 TOGETHER = 64
 """Images in work at once: enough to keep every core busy while most of them are decided already."""
 
+WAITING = 4 * TOGETHER
+"""Images held at most: rows are written in order, so that decided ones may have to wait for one that is not."""
+
 Images = Iterator[tuple[int, int, Tensor]]
 """Number, label and pixels of each image."""
 
@@ -88,7 +91,8 @@ def anytime_rows(
         if time.monotonic() >= end:
             return  # whoever is not decided is left for another run, as if it had not been begun
         new: list[_Case] = []
-        while more and sum(case.active for case in work) + len(new) < TOGETHER:
+        active = sum(case.active for case in work)
+        while more and active + len(new) < TOGETHER and len(work) + len(new) < WAITING:
             found = next(images, None)
             more = found is not None
             if found is not None:
