@@ -13,6 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from smoothmix.convolution import FastConvolutions
 from smoothmix.smoothing import eval_mode, noisy_forward
 
 FLOOR = 1e-20
@@ -66,7 +67,7 @@ def smoothed_gradient(
     eq. (smoothadv_train_approx). With one copy and no floor it is the cross-entropy. `forward` is the model's
     `noisy_forward`.
     """
-    with eval_mode(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad(), FastConvolutions(frozen=True):
         x = x.detach().requires_grad_()
         copies = forward(x).log_softmax(-1)
         smoothed = copies.logsumexp(0) - math.log(len(copies))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 
 from smoothmix.config import FIDELITIES, Fidelity
+from smoothmix.convolution import FastConvolutions
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Method(ABC):
             raise UsageError(f"{x.shape[0]} images need as many labels, got labels of shape {list(y.shape)}")
         if mix is not None and mix.shape != y.shape:
             raise UsageError(f"mix must have the shape [batch] = {list(y.shape)}, got {list(mix.shape)}")
-        terms = self.terms(model, Step(x, y, self.noise_or_draw(x, noise), epoch, mix))
+        with FastConvolutions():
+            terms = self.terms(model, Step(x, y, self.noise_or_draw(x, noise), epoch, mix))
         parts = {name: term.detach() for name, term in terms.items()}
         return Loss(torch.stack(tuple(terms.values())).sum(), parts)
 
