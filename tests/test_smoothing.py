@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from smoothmix import randomness
-from smoothmix.config import Precision
+from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.inference import Prepared, eval_mode
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, doubts, eval_mode, noisy_logits
+from smoothmix.smoothing import Sampler, check_images, doubts, noisy_logits
 
 from conftest import Linear, small_convnet
 
@@ -22,10 +23,15 @@ IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))
 
 
 def sampler(
-    model: nn.Module | None = None, *, block: int = 64, seed: int = 0, precision: Precision = "fp32"
+    model: nn.Module | None = None,
+    *,
+    block: int = 64,
+    seed: int = 0,
+    precision: Precision = "fp32",
+    engine: Engine = "auto",
 ) -> Sampler:
     network = small_convnet() if model is None else model
-    return Sampler(model=network, sigma=0.5, num_classes=10, seed=seed, block=block, precision=precision)
+    return Sampler(model=network, sigma=0.5, num_classes=10, seed=seed, block=block, precision=precision, engine=engine)
 
 
 def all_votes(order: list[int], **settings: int) -> dict[int, list[int]]:
@@ -215,7 +221,8 @@ def test_every_forward_runs_on_one_thread_from_the_first_on(block: int) -> None:
     try:
         model = CountsThreads()
         with sampler(model, block=block) as counting:
-            counting._channels_last = False  # the trial forward runs in the caller's thread, whose limit is set already
+            # Ready without a trial forward, which runs in the caller's thread, whose limit is set already.
+            counting._ready = Prepared("torch-cpu", model, torch.device("cpu"), "fp32", block, channels_last=False)
             counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 60)
     finally:
         torch.set_num_threads(before)
@@ -239,16 +246,16 @@ def test_a_network_that_flattens_by_view_is_run_with_channels_first() -> None:
     model = Views()
     with sampler(model) as counting:
         votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 200)
-        assert counting._channels_last is False
+        assert not counting._ready.channels_last
     assert np.abs(votes - slow_votes(model, IMAGES[0], 0, 200)).sum() <= 2
 
 
 def test_weights_are_channels_last_while_counting_and_as_before_afterwards() -> None:
     model = small_convnet()
     kept = model[0].weight.data_ptr()
-    with sampler(model) as counting:
+    with sampler(model, engine="eager") as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 10)
-        assert counting._channels_last
+        assert counting._ready.channels_last
         assert model[0].weight.stride()[1] == 1
     assert model[0].weight.data_ptr() == kept
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.convolution import FastConvolutions
-from smoothmix.smoothing import eval_mode, noisy_forward
+from smoothmix.inference import eval_mode
+from smoothmix.smoothing import noisy_forward
 
 FLOOR = 1e-20
 """A smoothed probability below this is not pushed further down by attacks that take a floor."""

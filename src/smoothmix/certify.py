@@ -16,7 +16,7 @@ from smoothmix import randomness
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, from_votes, sparse
 from smoothmix.certify_anytime import anytime_rows
-from smoothmix.config import Certification, Precision, require
+from smoothmix.config import Certification, Engine, Precision, require
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts
 from smoothmix.stats import abstention_is_certain, predicted, require_enough_draws, require_enough_to_predict
@@ -63,6 +63,8 @@ class Smoothed:
     """Draws in one forward."""
     precision: Precision = "fp32"
     """Arithmetic of the network."""
+    engine: Engine = "auto"
+    """`auto` may fuse layers where that gives the same logits; `eager` runs the network as it is written."""
     any_range: bool = False
     """Accept inputs outside [0, 1]; sigma and the radius are then in their scale."""
 
@@ -78,6 +80,7 @@ class Smoothed:
             seed=seed,
             block=self.block,
             precision=self.precision,
+            engine=self.engine,
         )
 
     def certify(

@@ -18,12 +18,13 @@ from smoothmix.certificates.file import joined_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
 from smoothmix.certify import Smoothed, certify_image, seed_or_fresh
 from smoothmix.certify_anytime import Budget, Images, anytime_rows
-from smoothmix.config import Certification, require
+from smoothmix.config import Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError, SmoothmixError, UsageError
+from smoothmix.inference import FUSED, engine_name
 from smoothmix.locks import exclusive
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, device_of, doubts
+from smoothmix.smoothing import Sampler, check_images, doubts
 from smoothmix.stats import predicted, prediction_p_value, require_enough_draws, require_enough_to_predict
 from smoothmix.weights import state_hash
 
@@ -53,6 +54,7 @@ def certify_dataset(
     shard: str = "",
     stopping: Stopping | None = None,
     budget: Budget | None = None,
+    engine: Engine = "auto",
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
     """Certify every `skip`-th image of a data set into a file, from where an earlier run with it stopped.
@@ -72,6 +74,7 @@ def certify_dataset(
         maximum=maximum,
         shard=shard,
         stopping=stopping,
+        engine=engine,
     )
     with writing(path, settings) as writer:
         _fill(writer, model, dataset, budget, on_progress)
@@ -138,6 +141,7 @@ def _extended(
         maximum=there.images,
         shard=there.shard,
         stopping=stopping,
+        engine=_wished(there),
     )
     found = differences(there, here, free=(*FREE, "stopping", "n"))
     if found:
@@ -168,6 +172,7 @@ def _fill(
         seed=how.seed,
         block=how.block,
         precision=how.precision,
+        engine=_wished(settings),
     )
     with sampler:
         on_progress(Progress(done=len(writer.done), total=total))
@@ -181,6 +186,11 @@ def _fill(
         for row in rows:
             writer.append(row)
             on_progress(Progress(done=len(writer.done), total=total, row=row))
+
+
+def _wished(settings: FileSettings) -> Engine:
+    """What to ask for to get the engine that a file names."""
+    return "auto" if settings.engine == FUSED else "eager"
 
 
 def _exact_rows(sampler: Sampler, images: Images, how: Certification) -> Iterator[Certificate]:
@@ -212,6 +222,7 @@ def file_settings(
     maximum: int | None = None,
     shard: str = "",
     stopping: Stopping | None = None,
+    engine: Engine = "auto",
 ) -> FileSettings:
     """What the certificate file of this run says about itself; refuses what could never give a useful file."""
     if stopping:
@@ -239,7 +250,7 @@ def file_settings(
         skip=skip,
         images=available if maximum is None else min(available, maximum),
         shard=shard,
-        engine=f"torch-{device_of(model).type}",
+        engine=engine_name(model, dataset.shape, precision=how.precision, engine=engine),
         noise=randomness.SCHEME,
         versions=software_versions(),
     )

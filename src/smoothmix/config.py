@@ -15,6 +15,10 @@ from smoothmix.tables import from_table, read_toml, to_toml
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+
+Engine = Literal["auto", "eager"]
+"""What may run a network: `auto` takes the fastest that computes the same, `eager` the network as it is written."""
+ENGINES: tuple[Engine, ...] = ("auto", "eager")
 Mode = Literal["exact", "anytime"]
 MODES: tuple[Mode, ...] = ("exact", "anytime")
 Fidelity = Literal["official", "paper"]
@@ -207,6 +211,11 @@ def require_alpha(alpha: float) -> None:
 def require_seed(seed: int) -> None:
     """Refuse a seed that is negative or does not fit into TOML's 64-bit integers."""
     require(0 <= seed < 2**63, f"seed must lie in [0, 2**63), got {seed}")
+
+
+def require_engine(engine: str) -> None:
+    """Refuse an unknown engine."""
+    require(engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
 
 
 def require_precision(precision: str) -> None:

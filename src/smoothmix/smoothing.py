@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -16,39 +16,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothmix import randomness
-from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
+from smoothmix.config import (
+    Engine,
+    Precision,
+    require,
+    require_engine,
+    require_precision,
+    require_seed,
+    require_sigma,
+)
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.inference import Prepared, device_of, eval_mode, one_thread_per_forward, prepared
 from smoothmix.models import Network
 from smoothmix.randomness import Domain
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """The network in eval mode, each of its parts put back into its own mode afterwards."""
-    training = [module for module in model.modules() if module.training]
-    try:
-        for module in training:
-            module.training = False
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextmanager
-def channels_last(model: nn.Module) -> Iterator[None]:
-    """The network's convolutions with channels last, which processors run twice as fast; put back afterwards."""
-    kept = [(weight, weight.data) for weight in model.parameters() if weight.dim() == 4]
-    try:
-        for weight, values in kept:
-            weight.data = values.to(memory_format=torch.channels_last)
-        yield
-    finally:
-        for weight, values in kept:
-            weight.data = values
 
 
 def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
@@ -80,27 +63,6 @@ def _by_copy(logits: Tensor, noise: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).view(*noise.shape[:2], -1)
 
 
-def device_of(model: nn.Module) -> torch.device:
-    """Where the network's weights are."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
-
-
-@contextmanager
-def one_thread_per_forward() -> Iterator[int]:
-    """Torch on one thread a forward; yields how many threads it had, to run as many forwards side by side.
-
-    A sum that is split over threads may round differently for each number of threads. Splitting the work by
-    blocks instead makes votes the same on any number of cores, and keeps each core in its own cache.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(threads)
-
-
 @dataclass(frozen=True)
 class Request:
     """Draws `first` to `stop` - 1 of one image."""
@@ -126,15 +88,16 @@ class Sampler:
     seed: int
     block: int = 256
     precision: Precision = "fp32"
-    device: torch.device = field(init=False)
+    engine: Engine = "auto"
     _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
-    _channels_last: bool | None = field(init=False, repr=False, default=None)
+    _ready: Prepared | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
         require_seed(self.seed)
         require_precision(self.precision)
+        require_engine(self.engine)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         require(self.block >= 1, f"the block must hold at least 1 draw, got {self.block}")
         for name, module in self.model.named_modules():
@@ -143,7 +106,11 @@ class Sampler:
                     f"the BatchNorm {name!r} keeps no running statistics, so that an image's class would depend on the "
                     "others in its batch: such a network cannot be certified"
                 )
-        self.device = device_of(self.model)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network runs."""
+        return device_of(self.model)
 
     def __enter__(self) -> Self:
         self._held.enter_context(eval_mode(self.model))
@@ -167,7 +134,10 @@ class Sampler:
     def tally(self, requests: Sequence[Request]) -> NDArray[np.int64]:
         """Votes by class of several images, a row each: all their blocks side by side."""
         images = [request.image.to("cpu", torch.float32) for request in requests]
-        self._choose_format(images[0])
+        if self._ready is None:
+            ready_for = partial(prepared, block=self.block, precision=self.precision, engine=self.engine)
+            self._ready = self._held.enter_context(ready_for(self.model, images[0].shape))
+        ready = self._ready
         blocks = [
             (row, first, min(self.block, request.stop - first))
             for row, request in enumerate(requests)
@@ -176,48 +146,27 @@ class Sampler:
 
         def count(block: tuple[int, int, int]) -> NDArray[np.int64]:
             row, first, draws = block
-            return self._block_votes(images[row], requests[row].index, requests[row].domain, first, draws)
+            return self._block_votes(ready, images[row], requests[row].index, requests[row].domain, first, draws)
 
         counts = np.zeros((len(requests), self.num_classes), dtype=np.int64)
         for (row, _, _), part in zip(blocks, self._pool.map(count, blocks), strict=True):
             counts[row] += part
         return counts
 
-    def _block_votes(self, image: Tensor, index: int, domain: Domain, first: int, count: int) -> NDArray[np.int64]:
+    def _block_votes(
+        self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
+    ) -> NDArray[np.int64]:
         shape = tuple(image.shape)
         noisy = torch.from_numpy(randomness.gaussian(self.seed, domain, index, first, count, shape))
         noisy.mul_(self.sigma).add_(image)
-        if self._channels_last:
-            noisy = noisy.contiguous(memory_format=torch.channels_last)
         try:
-            with torch.inference_mode(), self._autocast():
-                logits = self.model(noisy.to(self.device))
+            logits = ready(noisy)
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
             raise SmoothmixError(f"the network fails on {count} images of shape {list(shape)} ({reason})") from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
-
-    def _choose_format(self, image: Tensor) -> None:
-        """Run convolutions with channels last if the network can: one that flattens by `view` cannot."""
-        if self._channels_last is not None:
-            return
-        self._channels_last = False
-        if self.device.type != "cpu" or image.dim() != 3:
-            return
-        with ExitStack() as trial:
-            trial.enter_context(channels_last(self.model))
-            try:
-                with torch.inference_mode():
-                    self.model(image.expand(2, *image.shape).contiguous(memory_format=torch.channels_last))
-            except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
-                return
-            self._held.push(trial.pop_all())
-            self._channels_last = True
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
     def _check(self, logits: Tensor, count: int) -> None:
         if not isinstance(logits, Tensor) or not logits.is_floating_point():

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
 from smoothmix.cli.output import progress, say, table
-from smoothmix.config import Mode, require
+from smoothmix.config import Engine, Mode, require
 
 if TYPE_CHECKING:
     from smoothmix.anytime import Stopping
@@ -98,7 +98,15 @@ def certify(
     if anytime.extend:
         require_same_images(path, images, shard)
     file = certify_with_progress(
-        target, dataset, how, path, images=images, shard=shard, stopping=rules, anytime=anytime
+        target,
+        dataset,
+        how,
+        path,
+        images=images,
+        shard=shard,
+        stopping=rules,
+        anytime=anytime,
+        engine=network.engine,
     )
     show_summary(file, extra=radius)
     say(f"certificates: {file.path}")
@@ -148,6 +156,7 @@ def certify_with_progress(
     shard: str = "",
     stopping: Stopping | None = None,
     anytime: AnytimeOptions = ANYTIME,
+    engine: Engine = "auto",
 ) -> Certificates:
     """Certify a data set and show how far it is."""
     from smoothmix.certify_anytime import Budget
@@ -178,6 +187,7 @@ def certify_with_progress(
             shard=shard,
             stopping=stopping,
             budget=budget,
+            engine=engine,
             on_progress=on_progress,
         )
 
@@ -251,6 +261,7 @@ def predict(
         num_classes=target.num_classes or dataset.num_classes,
         block=network.batch,
         precision=network.precision,
+        engine=network.engine,
     )
     indices = range(0, len(dataset), images.skip)[: images.maximum]
     require(out is None or not out.exists(), f"{out}: is there already; choose another --out")

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from smoothmix.config import Precision, require
+from smoothmix.config import Engine, Precision, require
 from smoothmix.errors import UsageError
 
 
@@ -39,6 +39,10 @@ class NetworkOptions:
 
     precision: Precision = "fp32"
     """Arithmetic of the network: certify what will be deployed."""
+
+    engine: Engine = "auto"
+    """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits. It is
+    recorded: rounding may depend on it."""
 
 
 @Parameter(name="*")
