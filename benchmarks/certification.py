@@ -1,35 +1,22 @@
-"""How fast votes are counted, against the loop as the field usually writes it.
-
-Both take turns in one run, so that what else the machine does hits them alike; the ratio of medians is the result.
-"""
+"""How fast votes are counted, against the loop as the field usually writes it."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.turns import Line, matmul_speed, on_threads, operations, take_turns
 from smoothmix import models
+from smoothmix.config import Precision
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler
 
 SIGMA = 0.5
-
-
-@dataclass(frozen=True)
-class Row:
-    """One way to count votes: samples a second, and how many times faster than the reference it is."""
-
-    network: str
-    way: str
-    samples_per_second: float
-    ratio: float
 
 
 class FieldLeNet(nn.Module):
@@ -61,46 +48,51 @@ def reference_votes(model: nn.Module, image: Tensor, draws: int, *, batch: int =
     return counts
 
 
-def ways(network: str, draws: int) -> dict[str, Callable[[], np.ndarray]]:
+SHAPES = {"lenet": (1, 28, 28), "cifar_resnet20": (3, 32, 32)}
+DRAWS = {"lenet": 10_240, "cifar_resnet20": 2_048}
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+REFERENCE = "as the field writes it, fp32"
+
+
+def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     """The reference and ours, on the same weights."""
     torch.manual_seed(0)
     ours = models.build(network).eval()
-    if network == "lenet":
-        theirs: nn.Module = FieldLeNet().eval()
-        theirs.load_state_dict({k.removeprefix("body."): v for k, v in ours.state_dict().items()})
-    else:
-        theirs = models.build(network).eval()
-        theirs.load_state_dict(ours.state_dict())
-    channels = 1 if network == "lenet" else 3
-    image = torch.rand(channels, *(28, 28) if network == "lenet" else (32, 32))
+    theirs = FieldLeNet().eval() if network == "lenet" else models.build(network).eval()
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True)))
+    image, draws = torch.rand(SHAPES[network]), DRAWS[network]
 
-    def count(precision: str) -> Callable[[], np.ndarray]:
-        def run() -> np.ndarray:
-            sampler = Sampler(model=ours, sigma=SIGMA, num_classes=10, seed=0, precision=precision)  # type: ignore[arg-type]
-            with sampler:
-                return sampler.votes(image, 0, Domain.ESTIMATION, draws)
+    def count(precision: Precision) -> np.ndarray:
+        with Sampler(model=ours, sigma=SIGMA, num_classes=10, seed=0, precision=precision) as sampler:
+            return sampler.votes(image, 0, Domain.ESTIMATION, draws)
 
-        return run
-
-    return {
-        "as the field writes it, fp32": lambda: reference_votes(theirs, image, draws),
-        "smoothmix, fp32": count("fp32"),
-        "smoothmix, bf16": count("bf16"),
-    }
+    counting = {f"smoothmix, {precision}": partial(count, precision) for precision in PRECISIONS}
+    return {REFERENCE: lambda: reference_votes(theirs, image, draws), **counting}
 
 
-def measure(network: str, *, draws: int, repeats: int = 7) -> list[Row]:
-    """Median speeds of the ways, taking turns."""
-    candidates = ways(network, draws)
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for repeat in range(repeats + 1):
-        votes = []
-        for name, run in candidates.items():
-            start = time.perf_counter()
-            votes.append(run())
-            seconds[name].append(time.perf_counter() - start)
-        if repeat == 0 and any(abs(v - votes[0]).max() > 6 * draws**0.5 for v in votes):
+def measure(network: str, *, threads: int, repeats: int = 7) -> list[Line]:
+    """Draws a second of each way, taking turns, on so many threads."""
+    draws = DRAWS[network]
+
+    def check(votes: list[np.ndarray]) -> None:
+        # Other noise, other votes: as far apart as chance allows.
+        if any(abs(v - votes[0]).max() > 6 * draws**0.5 for v in votes):
             raise AssertionError(f"the ways do not count the same votes: {votes}")
-    medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}  # the first turn warms up
-    slowest = next(iter(medians.values()))
-    return [Row(network, name, draws / t, slowest / t) for name, t in medians.items()]
+
+    with on_threads(threads):
+        medians = take_turns(ways(network), repeats, check=check)
+    model = models.build(network).eval()
+    per_draw = operations(lambda: model(torch.rand(1, *SHAPES[network])))
+    return [
+        Line(
+            what="certification",
+            network=network,
+            way=name,
+            threads=threads,
+            rate=draws / seconds,
+            unit="draws",
+            ratio=medians[REFERENCE] / seconds,
+            floor=matmul_speed(name[-4:], threads) / per_draw,
+        )
+        for name, seconds in medians.items()
+    ]

@@ -1,37 +1,22 @@
-"""How fast a SmoothMix training step is, against the same step written as the field usually writes it.
-
-python benchmarks/training_step.py [repeats]
-
-Both take turns in one run, so that what else the machine does hits them alike; the ratio of medians is the result.
-"""
+"""How fast training steps are, against the same steps written as the field usually writes them (LeNet)."""
 
 from __future__ import annotations
 
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.turns import Line, matmul_speed, on_threads, operations, take_turns
 from smoothmix import models
-from smoothmix.methods import SmoothMix
+from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
 
-IMAGES, COPIES, STEPS, SIGMA, ETA, EPOCH = 64, 4, 8, 1.0, 5.0, 10
-
-
-@dataclass(frozen=True)
-class Row:
-    """One way to compute the step: its median time and how many times faster than the reference it is."""
-
-    name: str
-    milliseconds: float
-    images_per_second: float
-    ratio: float
+SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
+REFERENCE = "as the field writes it, fp32"
 
 
 @dataclass(frozen=True)
@@ -50,51 +35,109 @@ def field_lenet() -> nn.Sequential:
     return nn.Sequential(*features, nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
 
 
-def reference_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """SmoothMix as published code writes it: a forward per noise, weights frozen by flags in the attack."""
-    noises = list(batch.noise)
-    model.eval()
+def frozen(model: nn.Module, flag: bool) -> None:
+    """The network in eval mode without gradients for its weights, or back, by flags."""
+    model.train(not flag)
     for parameter in model.parameters():
-        parameter.requires_grad_(False)
+        parameter.requires_grad_(not flag)
+
+
+def ascent(model: nn.Module, batch: Batch, steps: int, length: float) -> Tensor:
+    """Normalised gradient ascent, a forward for each noise."""
     far = batch.x.detach()
-    for _ in range(STEPS):
+    for _ in range(steps):
         far.requires_grad_()
-        probs = torch.stack([F.softmax(model(far + noise), dim=1) for noise in noises]).mean(0)
+        probs = torch.stack([F.softmax(model(far + noise), dim=1) for noise in batch.noise]).mean(0)
         objective = F.nll_loss(torch.log(probs.clamp(min=1e-20)), batch.y, reduction="sum")
         (gradient,) = torch.autograd.grad(objective, [far])
         norm = gradient.view(len(far), -1).norm(p=2, dim=1).view(-1, 1, 1, 1)
-        far = torch.clamp(far.detach() + gradient / (norm + 1e-8), 0, 1)
-    model.train()
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
-    logits = [model(batch.x + noise) for noise in noises]
-    natural = sum(F.cross_entropy(logit, batch.y) for logit in logits) / COPIES
-    smoothed = sum(F.softmax(logit, dim=1) for logit in logits) / COPIES
+        far = torch.clamp(far.detach() + length * gradient / (norm + 1e-8), 0, 1)
+    return far
+
+
+def reference_smoothmix(model: nn.Module, batch: Batch) -> Tensor:
+    """SmoothMix: eight steps of length 1, then both losses."""
+    frozen(model, True)
+    far = ascent(model, batch, 8, 1.0)
+    frozen(model, False)
+    copies = len(batch.noise)
+    logits = [model(batch.x + noise) for noise in batch.noise]
+    natural = sum(F.cross_entropy(logit, batch.y) for logit in logits) / copies
+    smoothed = sum(F.softmax(logit, dim=1) for logit in logits) / copies
     ratio = batch.mix.view(-1, 1, 1, 1)
     x_mix = (1 - ratio) * batch.x + ratio * far
     y_mix = (1 - batch.mix[:, None]) * smoothed + batch.mix[:, None] / smoothed.shape[1]
-    mixed = [F.log_softmax(model(x_mix + noise), dim=1) for noise in noises]
-    divergence = sum(F.kl_div(logit, y_mix, reduction="none").sum(1) for logit in mixed) / COPIES
+    mixed = [F.log_softmax(model(x_mix + noise), dim=1) for noise in batch.noise]
+    divergence = sum(F.kl_div(logit, y_mix, reduction="none").sum(1) for logit in mixed) / copies
     correct = (smoothed.argmax(1) == batch.y).float()
     return natural + ETA * (correct * divergence).mean()
 
 
-def our_loss(model: nn.Module, batch: Batch) -> Tensor:
-    """SmoothMix of this package."""
-    method = SmoothMix(sigma=SIGMA, copies=COPIES, steps=STEPS, step_size=1.0, eta=ETA)
+def reference_smoothadv(model: nn.Module, batch: Batch) -> Tensor:
+    """SmoothAdv: ten steps of PGD, projected at the end (to project after each takes no time to speak of)."""
+    frozen(model, True)
+    far = ascent(model, batch, 10, 2 * EPSILON / 10)
+    offset = far - batch.x
+    norm = offset.view(len(far), -1).norm(p=2, dim=1).view(-1, 1, 1, 1)
+    far = batch.x + offset * (EPSILON / norm).clamp(max=1)
+    frozen(model, False)
+    losses = [F.cross_entropy(model(far + noise), batch.y) for noise in batch.noise]
+    return sum(losses) / len(losses)
+
+
+def reference_gaussian(model: nn.Module, batch: Batch) -> Tensor:
+    """Cross-entropy on one noisy copy."""
+    return F.cross_entropy(model(batch.x + batch.noise[0]), batch.y)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method as both write it, and the batch that the paper's recipe gives it."""
+
+    method: Method
+    reference: Callable[[nn.Module, Batch], Tensor]
+    images: int
+    passes: int
+    """Forwards through the network that a step takes for each image, where a gradient by the input or by the weights
+    counts as one more: an attack step 2 a copy, a forward that the weights learn from 3."""
+    tolerance: float = 0.02
+    """How far the losses of both may be apart: an attack's rounding grows with its steps."""
+
+
+CASES = {
+    "SmoothMix step (m=4, T=8)": Case(
+        SmoothMix(sigma=SIGMA, copies=4, steps=8, step_size=1.0, eta=ETA),
+        reference_smoothmix,
+        64,
+        8 * 4 * 2 + 2 * 4 * 3,
+    ),
+    "SmoothAdv step (m=4, T=10)": Case(
+        SmoothAdv(sigma=SIGMA, copies=4, epsilon=EPSILON, steps=10),
+        reference_smoothadv,
+        64,
+        10 * 4 * 2 + 4 * 3,
+        tolerance=0.1,
+    ),
+    "Gaussian step": Case(Gaussian(sigma=SIGMA), reference_gaussian, 256, 3),
+}
+
+
+def our_loss(method: Method, model: nn.Module, batch: Batch) -> Tensor:
+    """The step's loss by this package."""
     return method.loss(model, batch.x, batch.y, epoch=EPOCH, noise=batch.noise, mix=batch.mix).total
 
 
-def draw() -> Batch:
+def draw(case: Case) -> Batch:
     """Random images: what they show does not change the time."""
-    noise = SIGMA * torch.randn(COPIES, IMAGES, 1, 28, 28)
-    return Batch(torch.rand(IMAGES, 1, 28, 28), torch.randint(10, (IMAGES,)), noise, torch.rand(IMAGES) / 2)
+    shape = (case.images, 1, 28, 28)
+    noise = SIGMA * torch.randn(case.method.copies, *shape)
+    return Batch(torch.rand(shape), torch.randint(10, (case.images,)), noise, torch.rand(case.images) / 2)
 
 
 def stepper(
     loss: Callable[[nn.Module, Batch], Tensor],
     model: nn.Module,
-    precision: Callable[[], AbstractContextManager[object]],
+    precision: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Callable[[Batch], float]:
     """A function that takes one optimiser step and returns its loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -110,33 +153,45 @@ def stepper(
     return step
 
 
-def measure(repeats: int = 15) -> list[Row]:
-    """The reference, then ours in fp32 and bf16: `repeats` steps of each, taking turns."""
+def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
+    """The reference, then ours in fp32 and bf16, from the same weights."""
     torch.manual_seed(0)
     theirs, nets = field_lenet(), [models.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)]
     for net in nets:
         net.load_state_dict(dict(zip(net.state_dict(), theirs.state_dict().values(), strict=True)))
         net.train()
-    ways = {
-        "as the field writes it, fp32": stepper(reference_loss, theirs, nullcontext),
-        "smoothmix, fp32": stepper(our_loss, nets[0], nullcontext),
-        "smoothmix, bf16": stepper(our_loss, nets[1], lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+    ours = partial(our_loss, case.method)
+    return {
+        REFERENCE: stepper(case.reference, theirs),
+        "smoothmix, fp32": stepper(ours, nets[0]),
+        "smoothmix, bf16": stepper(ours, nets[1], lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats + 1):
-        batch, losses = draw(), []
-        for name, step in ways.items():
-            start = time.perf_counter()
-            losses.append(step(batch))
-            seconds[name].append(time.perf_counter() - start)
-        if repeat == 0 and max(losses) - min(losses) > 0.01:
+
+
+def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
+    """Images a second of each way, taking turns, on so many threads."""
+    case = CASES[name]
+    batch = draw(case)
+
+    def check(losses: list[float]) -> None:
+        if max(losses) - min(losses) > case.tolerance:
             raise AssertionError(f"the ways do not compute the same loss: {losses}")
-    # The first turn warms caches up.
-    medians = {name: statistics.median(times[1:]) for name, times in seconds.items()}
-    slowest = next(iter(medians.values()))
-    return [Row(name, 1000 * time, IMAGES / time, slowest / time) for name, time in medians.items()]
 
-
-if __name__ == "__main__":
-    for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 15):
-        print(f"{row.name:30} {row.milliseconds:7.0f} ms {row.images_per_second:7.0f} images/s {row.ratio:6.2f}x")
+    with on_threads(threads):
+        ways = {way: partial(step, batch) for way, step in steppers(case).items()}
+        medians = take_turns(ways, repeats, check=check)
+    model = models.build("lenet").eval()
+    needed = case.passes * operations(lambda: model(torch.rand(1, 1, 28, 28)))
+    return [
+        Line(
+            what=name,
+            network="lenet",
+            way=way,
+            threads=threads,
+            rate=case.images / seconds,
+            unit="images",
+            ratio=medians[REFERENCE] / seconds,
+            floor=matmul_speed(way[-4:], threads) / needed,
+        )
+        for way, seconds in medians.items()
+    ]
