@@ -1,0 +1,84 @@
+"""`make results`: the table of docs/results.md from the committed certificates, beside the published logs.
+
+python -m benchmarks.results_table --published DIR    # first makes results/published.tsv.xz from the published logs
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from smoothmix import presets
+from smoothmix.analysis import Measured, measure
+from smoothmix.reproduce.beside import Beside, beside, load_published, save_published
+from smoothmix.reproduce.logs import find_logs
+from smoothmix.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+PUBLISHED = RESULTS / "published.tsv.xz"
+BEGIN, END = "<!-- table: make results writes it -->\n", "<!-- end of table -->\n"
+SKIP = 20
+
+
+def main() -> None:
+    """Print the table, and put it into the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.results_table", description=__doc__)
+    parser.add_argument("--published", type=Path, help="folder of the published logs, with mnist/ in it")
+    options = parser.parse_args()
+    if options.published:
+        keep_published(options.published)
+    text = table(runs())
+    print(text)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def keep_published(folder: Path) -> None:
+    """The images that our runs are certified on, from the logs of every row of the main tables."""
+    logs = find_logs(folder).rows
+    rows = {name: [measure(path) for path in logs[name].seeds] for name in presets.names("mnist")}
+    save_published(PUBLISHED, rows, skip=SKIP)
+
+
+def runs() -> list[Measured]:
+    """Our runs, by sigma and name."""
+    folders = [path for path in sorted(RESULTS.iterdir()) if RunFolder(path).config.exists()]
+    return [measure(path) for path in folders if any(path.glob("certificates.tsv*"))]
+
+
+def table(every: Sequence[Measured]) -> str:
+    """A line for each run, as markdown."""
+    published = load_published(PUBLISHED)
+    lines = [
+        "| run | epochs | ACR | published, same images | difference (95 %) | margin | | published, all 10,000 images |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for run in every:
+        assert run.config is not None
+        logs = published.get(run.config.preset)
+        lines.append(_line(run, beside(run, logs) if logs else None))
+    return "\n".join(lines) + "\n"
+
+
+def _line(run: Measured, found: Beside | None) -> str:
+    assert run.config is not None
+    start = f"| {run.name} | {run.config.recipe.epochs} "
+    if found is None:
+        return f"{start}| {run.as_in_the_paper().counted.mean():.4f} | no published row | | | | |"
+    preset = presets.get(run.config.preset)
+    assert preset.published is not None
+    whole = run.config.recipe.epochs == preset.config.recipe.epochs
+    verdict = ("within" if found.within else "outside") if whole else "not judged: fewer epochs"
+    difference = found.difference
+    return (
+        f"{start}| {found.acr:.4f} | {found.published:.4f} ± {found.deviation:.4f} ({found.seeds} seeds) "
+        f"| {difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}) | {found.margin:.4f} | {verdict} "
+        f"| {preset.published.acr_mean:.4f} ± {preset.published.acr_deviation:.4f} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
