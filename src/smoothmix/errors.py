@@ -30,6 +30,17 @@ class CertificateError(SmoothmixError):
     """A certificate file that cannot be read, or does not say what it must."""
 
 
+def shown(text: object, length: int = 80) -> str:
+    """What a file says, fit for a sentence: cut, and with escapes for what a terminal would obey.
+
+    >>> shown("abcdef", length=4), shown("a\\nb")
+    ('abcd…', 'a\\\\nb')
+    """
+    said = str(text)
+    cut = said if len(said) <= length else f"{said[:length]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     """The error for a name that is not among `choices`, with the nearest one that is.
 
@@ -39,4 +50,4 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     names = list(choices)
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? (there are: " if near else "there are: "
-    return UsageError(f"unknown {kind} {name!r}: {hint}{', '.join(names)}{')' if near else ''}")
+    return UsageError(f"unknown {kind} {shown(name)!r}: {hint}{', '.join(names)}{')' if near else ''}")

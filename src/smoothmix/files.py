@@ -1,17 +1,18 @@
-"""Files that are there whole or not at all, whatever stops their writer; and what kind of file one is."""
+"""Files that are there whole or not at all, whatever stops their writer; and reading without end prevented."""
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import secrets
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
-LEGACY_MAGIC = 0x1950A86A20F9469CFC6C.to_bytes(10, "little")
-"""Stands near the start of what torch.save wrote before it wrote zip archives."""
+XZ_STREAMS = 64
+"""A file put together of more parts than this is refused: each part is copied once for every one before it."""
+XZ_MEMORY = 2**27
 
 
 @contextmanager
@@ -41,23 +42,38 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def torch_save_layout(path: Path) -> Literal["zip", "legacy"] | None:
-    """Which of its two kinds of file torch.save has written here; None if it is neither, or damaged.
+def read_limited(path: Path, limit: int) -> bytes:
+    """The bytes of a file, at most one more than `limit`: whoever gets more than the limit knows it is too large.
 
-    An archive with compressed members is not its work: it could unpack to any size. Nor is a TorchScript program.
+    Its size is not asked for, since a pipe or a device has none.
     """
     with path.open("rb") as file:
-        start = file.read(32)
-    if not start.startswith(b"PK"):
-        return "legacy" if LEGACY_MAGIC in start else None
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except zipfile.BadZipFile:
-        return None
-    stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-    program = any(member.filename.endswith("/constants.pkl") for member in members)
-    return "zip" if stored and not program else None
+        return file.read(limit + 1)
+
+
+def unpacked(path: Path, limit: int) -> bytes:
+    """The same of what a file ending in .gz or .xz unpacks to: a small one may unpack to any size."""
+    if path.suffix == ".gz":
+        with gzip.open(path) as stream:
+            return stream.read(limit + 1)
+    packed = read_limited(path, limit)
+    return _unpacked_xz(packed, limit) if path.suffix == ".xz" else packed
+
+
+def _unpacked_xz(packed: bytes, limit: int) -> bytes:
+    """One stream after another, each refused if it needs more memory to unpack than `xz -9` lets it."""
+    content = b""
+    for _ in range(XZ_STREAMS):
+        stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+        content += stream.decompress(packed, max_length=limit + 1 - len(content))
+        if len(content) > limit:
+            return content
+        if not stream.eof:
+            raise EOFError("it ends in the middle of a stream")
+        packed = stream.unused_data.lstrip(b"\0")
+        if not packed:
+            return content
+    raise lzma.LZMAError(f"more than {XZ_STREAMS} streams")
 
 
 def _flush(path: Path) -> None:

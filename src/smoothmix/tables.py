@@ -11,9 +11,16 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
-from smoothmix.errors import SmoothmixError, UsageError, unknown_name
+from smoothmix.errors import SmoothmixError, UsageError, shown, unknown_name
+from smoothmix.files import read_limited
 
 T = TypeVar("T")
+
+LARGEST_FILE = 2**16
+"""Bytes of a file of settings, of which ours have a thousand. Reading a key of many parts takes quadratic time."""
+
+DEEPEST = 16
+"""How many tables or lists may lie in one another."""
 
 
 def to_table(settings: Any) -> dict[str, Any]:
@@ -38,11 +45,32 @@ def to_toml(settings: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_limited(path, LARGEST_FILE)
+        if len(content) > LARGEST_FILE:
+            raise ValueError(f"more than {LARGEST_FILE:,} bytes")
+        tables = tomllib.loads(content.decode())
+        _refuse_monsters(tables)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SmoothmixError(f"{path}: cannot be read as TOML ({error})") from error
+    except RecursionError:
+        raise SmoothmixError(f"{path}: cannot be read as TOML (lists within lists without end)") from None
+    except (OSError, ValueError) as error:  # TOML's own errors are ValueErrors, and so are numbers of 5000 digits
+        raise SmoothmixError(f"{path}: cannot be read as TOML ({shown(error, 300)})") from error
+    return tables
+
+
+def _refuse_monsters(tables: dict[str, Any]) -> None:
+    """Refuse what no settings need and what would stop code further on: numbers beyond 64 bits, endless nesting."""
+    level: list[Any] = [tables]
+    for _ in range(DEEPEST):
+        insides = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [value for inside in insides for value in inside if isinstance(value, (dict, list, int))]
+        huge = next((value for value in level if isinstance(value, int) and not -(2**63) <= value < 2**63), None)
+        if huge is not None:
+            raise ValueError("a whole number beyond 64 bits")
+        level = [value for value in level if not isinstance(value, int)]
+    if level:
+        raise ValueError(f"tables or lists more than {DEEPEST} deep")
 
 
 def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
@@ -62,7 +90,7 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     try:
         return cls(**values)
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {shown(error, 500)}") from None
 
 
 def _fit(value: Any, hint: Any, *, where: str) -> Any:
@@ -72,7 +100,8 @@ def _fit(value: Any, hint: Any, *, where: str) -> Any:
     if isinstance(hint, type) and is_dataclass(hint):
         return from_table(hint, _want(value, dict, where), where=where)
     if get_origin(hint) is Mapping:
-        return _want(value, dict, where)
+        kind, table = get_args(hint)[1], _want(value, dict, where)
+        return {k: v if kind is Any else _fit(v, kind, where=f"{where}.{shown(k)}") for k, v in table.items()}
     if hint is float and type(value) in (int, float):
         return float(value)
     if hint in (int, bool, str):
@@ -81,7 +110,7 @@ def _fit(value: Any, hint: Any, *, where: str) -> Any:
         return tuple(_fit(v, get_args(hint)[0], where=where) for v in _want(value, list, where))
     if get_origin(hint) is Literal:
         return _want(value, str, where)
-    raise UsageError(f"{where}: must be a number, got {value!r}")
+    raise UsageError(f"{where}: must be a number, got {shown(repr(value))}")
 
 
 KINDS = {int: "a whole number", str: "text in quotes", bool: "true or false", list: "a list", dict: "a table"}
@@ -89,5 +118,5 @@ KINDS = {int: "a whole number", str: "text in quotes", bool: "true or false", li
 
 def _want(value: Any, kind: type, where: str) -> Any:
     if type(value) is not kind:  # bool is an int to isinstance, but never what a file should say for one
-        raise UsageError(f"{where}: must be {KINDS[kind]}, got {value!r}")
+        raise UsageError(f"{where}: must be {KINDS[kind]}, got {shown(repr(value))}")
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,13 +15,19 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from smoothmix.errors import CheckpointError, UsageError
-from smoothmix.files import atomic_write, torch_save_layout
+from smoothmix.errors import CheckpointError, UsageError, shown
+from smoothmix.files import atomic_write
 from smoothmix.models import Network
+from smoothmix.torch_files import load_plain
 
 CONTAINERS = ("state_dict", "net", "model")  # where a published checkpoint may have its weights
 PREFIXES = ("", "1.", "1.module.", "module.", "module.1.")  # of Sequential(normalise, network) and DataParallel
 BATCH_COUNTER = "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
+PLAIN_NUMBERS = frozenset(
+    {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8}
+    | {torch.uint8, torch.bool}
+)
+"""What weights are made of: other numbers are quantised or complex, or cannot be turned into these."""
 Tensors = Mapping[str, Tensor]
 
 
@@ -82,7 +87,7 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
     _put(body, given, places, path)
     epoch, arch, used = content.get("epoch"), content.get("arch"), set(places.values())
     return Imported(
-        epoch=epoch if isinstance(epoch, int) else None,
+        epoch=epoch if isinstance(epoch, int) and abs(epoch) < 2**63 else None,
         arch=arch if isinstance(arch, str) else None,
         placed=len(places),
         unplaced=tuple(name for name in given if name not in used),
@@ -151,7 +156,9 @@ def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | P
             if given[source].shape != wanted[name].shape
         ],
     }
-    told = [f"{k.format(len(n))} ({', '.join(n[:3])}{', ...' * (len(n) > 3)})" for k, n in faults.items() if n]
+    told = [
+        f"{k.format(len(n))} ({', '.join(map(shown, n[:3]))}{', ...' * (len(n) > 3)})" for k, n in faults.items() if n
+    ]
     if told:
         raise CheckpointError(f"{path} does not fit the network: it {', '.join(told)}")
     model.load_state_dict({name: given[source] for name, source in places.items()}, strict=False)
@@ -160,7 +167,7 @@ def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | P
 def _tensors_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tensor]:
     """The weights in what a file holds."""
     inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), content)
-    tensors = {str(name): value for name, value in inner.items() if _is_plain(value)}
+    tensors = {name: value for name, value in inner.items() if isinstance(name, str) and _is_plain(value)}
     if not tensors:
         raise CheckpointError(f"{path} holds no weights")
     return tensors
@@ -168,32 +175,30 @@ def _tensors_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tenso
 
 def _is_plain(value: object) -> bool:
     """Whether this is a tensor with numbers in it, neither sparse nor quantised nor of another sort."""
-    if not isinstance(value, Tensor) or value.is_nested or value.is_quantized or value.is_complex():
-        return False
-    return value.layout == torch.strided and value.device.type == "cpu"
+    return (
+        isinstance(value, Tensor)
+        and not value.is_nested
+        and value.dtype in PLAIN_NUMBERS
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+    )
 
 
 def _read(path: Path) -> Mapping[Any, Any]:
     """What a file of weights or a checkpoint holds: tensors and plain values, by name."""
     try:
-        # This library compares all declared shapes with the size of the file before it takes memory.
-        return safetensors.torch.load_file(path) if path.suffix == ".safetensors" else _read_pickle(path)
+        content = _read_safetensors(path) if path.suffix == ".safetensors" else load_plain(path)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged, cut short or no safetensors file ({error})") from error
-
-
-def _read_pickle(path: Path) -> Mapping[Any, Any]:
-    layout = torch_save_layout(path)
-    if layout is None:
-        raise CheckpointError(f"{path} is cut short, damaged, or nothing that torch.save wrote")
-    try:
-        # Mapped into memory, no tensor can be declared larger than the file.
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=layout == "zip")
-    except Exception as error:
-        # A hostile file can end in an error of any kind; none is answered by trusting it.
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        found = f"holds code, not only tensors ({code[1]}); smoothmix never runs code from a file" if code else ""
-        raise CheckpointError(f"{path} {found or 'is damaged, or holds more than plain values'}") from error
     return content if isinstance(content, Mapping) else {}
+
+
+def _read_safetensors(path: Path) -> Mapping[str, Tensor]:
+    try:
+        # This library compares all declared shapes with the size of the file before it takes memory.
+        return safetensors.torch.load_file(path)
+    except OSError:
+        raise
+    except Exception as error:
+        # Sizes that overflow and types of numbers that torch does not have end in errors of many kinds.
+        raise CheckpointError(f"{path} is damaged, cut short or no safetensors file ({shown(error, 200)})") from error

@@ -21,9 +21,13 @@ from smoothmix.analysis.intervals import CONFIDENCE, Estimate
 from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.certificates import Certificates, FileSettings
 from smoothmix.config import RunConfig
-from smoothmix.errors import UsageError
+from smoothmix.errors import UsageError, shown
+from smoothmix.files import read_limited
 from smoothmix.run_folder import RunFolder
 from smoothmix.stats import ABSTAIN
+
+LARGEST_METRICS = 2**26
+"""Bytes of metrics.jsonl: an epoch has 300."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -245,11 +249,26 @@ def _run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
     """The settings and the metrics of the training in a run folder, as far as they are there."""
     config, metrics_file = RunFolder(folder).config, RunFolder(folder).metrics
     try:
-        lines = metrics_file.read_text(encoding="utf-8").splitlines() if metrics_file.exists() else []
-        training = [json.loads(line) for line in lines if line.endswith("}")]
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"{metrics_file}: cannot be read ({error})") from error
+        text = read_limited(metrics_file, LARGEST_METRICS).decode() if metrics_file.exists() else ""
+        training = [_epoch(line) for line in text.splitlines() if line.endswith("}")]
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{metrics_file}: cannot be read ({shown(error, 200)})") from error
     return (RunConfig.load(config) if config.exists() else None), training
+
+
+def _epoch(text: str) -> dict[str, Any]:
+    """One line of metrics.jsonl; ValueError where it says anything but numbers by name."""
+    line: dict[str, Any] = json.loads(text)
+    parts = line.get("parts", {}) if isinstance(line, dict) else None
+    if not isinstance(parts, dict):
+        raise ValueError("a line that is no epoch")
+    for name, value in (*line.items(), *parts.items()):
+        whole = isinstance(value, int) and abs(value) < 2**53
+        if not (whole or isinstance(value, float) or (name == "parts" and value is parts)):
+            raise ValueError(f"{name[:40]!r} is no number")
+    if not isinstance(line.get("epoch", 0), int):
+        raise ValueError("an epoch that is no whole number")
+    return line
 
 
 def unique_names(every: Sequence[Measured]) -> list[Measured]:

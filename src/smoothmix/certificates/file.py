@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import lzma
 import os
 import time
@@ -18,12 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
-from smoothmix.certificates.settings import FileSettings, differences, load_settings, require_tsv, settings_path
+from smoothmix.certificates.settings import (
+    MOST_IMAGES,
+    FileSettings,
+    differences,
+    load_settings,
+    require_tsv,
+    settings_path,
+)
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
+from smoothmix.files import unpacked
 from smoothmix.locks import exclusive
 
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
+LARGEST_FILE = 2**28
+"""Bytes, unpacked: the validation split of ImageNet with votes for a hundred classes an image has half of it."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +73,9 @@ def read(path: Path) -> Certificates:
 
 def _text(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
-        elif path.suffix == ".xz":
-            data = lzma.decompress(data)
+        data = unpacked(path, LARGEST_FILE)
+        if len(data) > LARGEST_FILE:
+            raise CertificateError(f"{path}: holds more than {LARGEST_FILE:,} bytes, which no certificate file does")
         return data.decode()
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such certificate file") from None
@@ -77,34 +84,48 @@ def _text(path: Path) -> str:
 
 
 def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
-    lines = text.split("\n")
-    tail = lines.pop()  # what follows the last newline: nothing, or a line that was cut
-    header = (lines[0] if lines else tail).removesuffix("\r").split("\t")
-    ours = "counts" in header
-    _check_header(header, path)
+    header: list[str] = []
     rows: list[Certificate] = []
     notes: list[str] = []
     seen: dict[int, int] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        row = _parse_line(line, header, f"{path}, line {number}")
+    for number, (line, whole) in enumerate(_lines(text), start=1):
+        if number == 1:
+            header = line.removesuffix("\r").split("\t")
+            _check_header(header, path)
+            continue
+        row = _parse_line(line, header, f"{path}, line {number}") if whole else _parse_tail(line, header, path, number)
+        if row is None:
+            notes.append(f"line {number} is cut off and was left out")
+            continue
         _note_double(seen, row.idx, number, path)
         rows.append(row)
-    if lines and tail:
-        number = len(lines) + 1
-        try:
-            # In our own file a line without its newline was being written when the run died: its votes may be cut
-            # too. Other tools' logs often just lack the last newline.
-            if ours:
-                raise CertificateError("cut")
-            row = _parse_line(tail, header, f"{path}, line {number}")
-        except CertificateError:
-            if not ours and tail.count("\t") >= len(header) - 1:
-                raise  # it is whole, and wrong
-            notes.append(f"line {number} is cut off and was left out")
-        else:
-            _note_double(seen, row.idx, number, path)
-            rows.append(row)
+        if len(rows) > MOST_IMAGES:
+            raise CertificateError(f"{path}: holds more than {MOST_IMAGES:,} rows, which no data set needs")
     return rows, notes
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """The lines one by one, and whether each has its newline: a hostile file may have more than fit into memory."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end], True
+        start = end + 1
+    if start < len(text) or not text:
+        yield text[start:], False
+
+
+def _parse_tail(line: str, header: list[str], path: Path, number: int) -> Certificate | None:
+    """The row in a last line without a newline; None where it was cut."""
+    # In our own file such a line was being written when the run died: its votes may be cut too. Other tools' logs
+    # often just lack the last newline.
+    if "counts" in header:
+        return None
+    try:
+        return _parse_line(line, header, f"{path}, line {number}")
+    except CertificateError:
+        if line.count("\t") >= len(header) - 1:
+            raise  # it is whole, and wrong
+        return None
 
 
 def _check_header(header: list[str], path: Path) -> None:

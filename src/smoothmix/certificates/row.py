@@ -22,6 +22,12 @@ COLUMNS = (*FIELD_COLUMNS, "p_lower", "n", "counts", "selected", "selection_coun
 """The columns of our files: the field's, then what a reader needs to compute them again."""
 
 DECIMALS = Decimal("0.000001")
+WHOLE = 2.0**52
+"""From here on floating-point numbers are whole."""
+
+MOST_CLASSES = 2**31
+MOST_VOTES = 2**53
+"""Counts up to this are exact as floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +122,8 @@ def round_down(value: float) -> float:
     >>> round_down(0.9999999)
     0.999999
     """
+    if not abs(value) < WHOLE:  # what has no decimals has none to lose, and not a number stays what it is
+        return value
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
 
@@ -181,8 +189,10 @@ def votes_from(text: str) -> dict[int, int]:
     for pair in text.split(",") if text else ():
         c, colon, count = pair.partition(":")
         if not (colon and c.isascii() and c.isdigit() and count.isascii() and count.isdigit()) or int(c) in votes:
-            raise ValueError(f"votes must read class:count,... with each class once, got {text!r}")
+            raise ValueError(f"votes must read class:count,... with each class once, got {text[:80]!r}")
         votes[int(c)] = int(count)
+    if max(votes, default=0) >= MOST_CLASSES or sum(votes.values()) > MOST_VOTES:
+        raise ValueError(f"votes beyond what can be counted: {text[:80]!r}")
     return votes
 
 
@@ -207,7 +217,7 @@ def _whole(cells: Mapping[str, str], name: str, *, least: int) -> int:
     text = cells[name].strip()
     value = int(text) if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() else None
     if value is None or not least <= value < 2**62:
-        raise ValueError(f"{name} must be a whole number of {least} or more, got {text!r}")
+        raise ValueError(f"{name} must be a whole number of {least} or more, got {text[:80]!r}")
     return value
 
 
@@ -218,12 +228,12 @@ def _number(cells: Mapping[str, str], name: str, *, highest: float) -> float:
     except ValueError:
         value = math.nan
     if not (0 <= value <= highest and math.isfinite(value)):
-        raise ValueError(f"{name} must be a number of zero or more, got {text!r}")
+        raise ValueError(f"{name} must be a number of zero or more, got {text[:80]!r}")
     return value
 
 
 def _truth(text: str) -> bool:
     truths = {"1": True, "0": False, "True": True, "False": False}
     if text.strip() not in truths:
-        raise ValueError(f"correct must be 0 or 1, got {text!r}")
+        raise ValueError(f"correct must be 0 or 1, got {text[:80]!r}")
     return truths[text.strip()]

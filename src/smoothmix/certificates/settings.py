@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,9 @@ from smoothmix.tables import from_table, read_toml, to_toml
 from smoothmix.version import __version__
 
 FORMAT = 1
+
+MOST_IMAGES = 2_000_000
+"""ImageNet's training split has 1.3 million. Rows are held in memory, and images without one are listed one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,8 @@ class FileSettings:
         require(self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}")
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.images >= 1, f"images must be at least 1, got {self.images}")
+        require(self.images <= MOST_IMAGES, f"images must be at most {MOST_IMAGES:,}, got {self.images}")
+        require(self.skip <= MOST_IMAGES, f"skip must be at most {MOST_IMAGES:,}, got {self.skip}")
         require(self.mode in MODES, f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         require(
             (self.mode == "anytime") == (self.stopping is not None), f"mode {self.mode} does not go with its stopping"
@@ -121,10 +127,10 @@ def parse_shard(shard: str) -> tuple[int, int]:
     >>> parse_shard("2/3")
     (2, 3)
     """
-    part, slash, parts = shard.partition("/") if shard else ("1", "/", "1")
-    good = part.isascii() and part.isdigit() and parts.isascii() and parts.isdigit() and 1 <= int(part) <= int(parts)
-    require(bool(slash) and good, f"a shard is written part/parts, such as 2/3, got {shard!r}")
-    return int(part), int(parts)
+    found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", shard or "1/1")
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(f"a shard is written part/parts, such as 2/3, got {shard!r}")
+    return int(found[1]), int(found[2])
 
 
 def settings_path(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import struct
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from smoothmix.data.base import MemoryDataset, class_labels
 from smoothmix.data.download import download
 from smoothmix.data.pickles import read_batch
 from smoothmix.data.source import Downloader, Fetched, Request, advice, how_to_get, split_of
-from smoothmix.errors import DataError
+from smoothmix.errors import DataError, shown
 
 FOLDER = "cifar-10-batches-py"
 ARCHIVE = "cifar-10-python.tar.gz"
@@ -28,8 +29,14 @@ PLACES = ("cifar10", "CIFAR10", "")
 BATCH_LIMIT = 2**25
 """No batch has more bytes (they have 31 million)."""
 
-ARCHIVE_LIMIT = 2**29
+ARCHIVE_LIMIT = 2**28
 """Bytes after which an archive is given up: the official one unpacks to 186 million."""
+
+TAR_ERRORS = (
+    tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError,
+    RecursionError, struct.error, zlib.error,
+)  # fmt: skip
+"""What reading a damaged archive ends in; headers that announce headers recurse."""
 
 
 @final
@@ -112,8 +119,8 @@ class Batches:
                 self.add(name, content, path)
                 if not self.missing:
                     return
-        except (tarfile.TarError, OSError, EOFError, zlib.error, ValueError) as error:
-            self.remarks.append(f"{path} is truncated or damaged: {error}")
+        except TAR_ERRORS as error:
+            self.remarks.append(f"{path} is truncated or damaged: {shown(error, 200)}")
 
 
 def read_batches(data_dir: Path, md5: Mapping[str, str]) -> Batches:

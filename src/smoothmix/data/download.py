@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 CHUNK = 2**18
+MOST_BYTES = 2**30
+"""Where a download is given up: no data set that is fetched has more, and a mirror may send without end."""
 REASON_LENGTH = 160
 
 
@@ -96,6 +98,7 @@ class Bar:
     def __init__(self, display: Progress, url: str) -> None:
         self._display = display
         self._task = display.add_task(url.rpartition("/")[2], total=None)
+        self._seen = 0
 
     @property
     def total(self) -> float | None:
@@ -107,6 +110,9 @@ class Bar:
         self._display.update(self._task, total=count or None)
 
     def update(self, count: int) -> None:
+        self._seen += count
+        if self._seen > MOST_BYTES:
+            raise OSError(f"it sends more than {MOST_BYTES:,} bytes")
         self._display.advance(self._task, count)
 
     def reset(self) -> None:

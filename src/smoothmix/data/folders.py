@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,9 @@ from smoothmix.errors import DataError, UsageError
 
 SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val"), "val": ("val", "test")}
 """The folders that may hold a split, the preferred one first."""
+
+NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What a terminal would obey, and how bytes that are no text appear in a name: neither can be a class of a report."""
 
 IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
 IMAGENET_PLACES = ("imagenet", "imagenet-sample", "")
@@ -35,9 +39,13 @@ def wnids() -> tuple[str, ...]:
 def visible(folder: Path) -> list[str]:
     """The names in a folder, sorted, without hidden ones such as the `._name` that macOS leaves behind."""
     try:
-        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror})") from error
+    odd = next((name for name in names if NO_TEXT.search(name)), None)
+    if odd is not None:
+        raise DataError(f"{folder}: has a name that is no plain text, {odd!r}: rename it")
+    return names
 
 
 def class_folders(root: Path) -> list[str]:

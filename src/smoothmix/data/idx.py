@@ -106,6 +106,8 @@ def parse_idx(content: bytes, source: Path | str) -> NDArray[np.uint8]:
             f"{source}: truncated or damaged (its header announces {math.prod(shape):,} numbers, "
             f"{max(0, len(content) - start):,} follow)"
         )
+    if 0 in shape:  # beside a zero the other sides may be anything, even too large for an array without numbers
+        raise DataError(f"{source}: holds no numbers (its header announces an array {shape})")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
 

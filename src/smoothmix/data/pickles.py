@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix.errors import DataError
+from smoothmix.errors import DataError, shown
 
 PIXELS = 3 * 32 * 32
 
@@ -71,9 +71,11 @@ def read_batch(content: bytes, source: str) -> tuple[NDArray[np.uint8], NDArray[
         _refuse_huge_memo(content)
         batch = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
     except _ForbiddenNameError as error:
-        raise DataError(f"{source}: refused, since it asks to run {error}, which no CIFAR-10 file does") from None
+        raise DataError(
+            f"{source}: refused, since it asks to run {shown(error)}, which no CIFAR-10 file does"
+        ) from None
     except Exception as error:  # a damaged pickle can raise anything at all
-        raise DataError(f"{source}: not a CIFAR-10 batch ({type(error).__name__}: {error})") from error
+        raise DataError(f"{source}: not a CIFAR-10 batch ({type(error).__name__}: {shown(error, 200)})") from error
     if not isinstance(batch, dict):
         raise DataError(f"{source}: not a CIFAR-10 batch (a {type(batch).__name__} instead of a dict)")
     images, labels = batch.get(b"data"), batch.get(b"labels")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 import zlib
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from smoothmix.data.augment import check_uniforms, crop_box, flips
 from smoothmix.data.base import Dataset, positions, to_float
-from smoothmix.errors import DataError, UsageError
+from smoothmix.errors import DataError, UsageError, shown
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "WEBP")
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+MOST_PIXELS = 2**26
+"""Of one picture: a small file may unpack to any number, and ImageNet's largest has 61 million."""
+
 GREY = ("1", "L", "LA")
 COLOUR = ("RGB", "RGBA", "P", "CMYK", "YCbCr")
 
@@ -43,10 +47,15 @@ def open_picture(path: Path) -> Image.Image:
     """The picture in a file, of which only the header has been read."""
     from PIL import Image
 
+    if not path.is_file():  # a pipe would be waited for without end
+        raise DataError(f"{path}: not a readable picture (no plain file): replace or remove it")
     try:
         picture = Image.open(path, formats=FORMATS)
     except (*DECODING_ERRORS, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"{path}: not a readable picture ({error}): replace or remove it") from error
+        raise DataError(f"{path}: not a readable picture ({shown(error, 200)}): replace or remove it") from error
+    if not 0 < math.prod(picture.size) <= MOST_PIXELS:
+        picture.close()
+        raise DataError(f"{path}: {picture.size[0]}x{picture.size[1]} pixels: resize or remove it")
     if picture.mode not in (*GREY, *COLOUR):
         picture.close()
         raise DataError(f"{path}: pixels of mode {picture.mode} instead of 8 bits a channel: convert or remove it")
@@ -61,7 +70,7 @@ def decode(path: Path, channels: int) -> Image.Image:
                 return picture.convert("RGBA").convert("L" if channels == 1 else "RGB")
             return picture.convert("L" if channels == 1 else "RGB")
         except DECODING_ERRORS as error:
-            raise DataError(f"{path}: damaged ({error}): replace or remove it") from error
+            raise DataError(f"{path}: damaged ({shown(error, 200)}): replace or remove it") from error
 
 
 def centre(picture: Image.Image, short_side: int, size: tuple[int, int]) -> Image.Image:
@@ -69,6 +78,10 @@ def centre(picture: Image.Image, short_side: int, size: tuple[int, int]) -> Imag
     from PIL import Image
 
     width, height = (side * short_side // min(picture.size) for side in picture.size)
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"a picture of {picture.width}x{picture.height} pixels is too long to be scaled: cut or remove it"
+        )
     if picture.size != (width, height):
         picture = picture.resize((width, height), Image.Resampling.BILINEAR)
     left, top = round((width - size[1]) / 2), round((height - size[0]) / 2)
@@ -137,7 +150,10 @@ class FolderDataset(Dataset):
         path = self.root / self.files[index]
         picture = decode(path, self.channels)
         if self.short_side is not None:
-            return centre(picture, self.short_side, self.size)
+            try:
+                return centre(picture, self.short_side, self.size)
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
         if picture.size[::-1] != self.size:
             raise DataError(f"{path}: has changed since the data set was loaded: load it again")
         return picture

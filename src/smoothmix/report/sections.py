@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.errors import SmoothmixError, UsageError, shown
 from smoothmix.report.data import Section
 
 
@@ -36,8 +36,9 @@ def read_section(path: Path) -> Section:
         raise UsageError(f"{path}: there is no such file") from None
     except UsageError as error:
         raise SmoothmixError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SmoothmixError(f"{path}: is no section of a page ({type(error).__name__}: {error})") from error
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {shown(error, 200)}"
+        raise SmoothmixError(f"{path}: is no section of a page ({reason})") from error
 
 
 def _text(value: Any) -> str:
