@@ -1,14 +1,12 @@
-"""Runs over a data set: certify it into a file that survives interruption, or classify it image by image."""
+"""Certify a data set into a file that survives interruption."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from smoothmix import randomness
@@ -16,16 +14,15 @@ from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, settings_path, writing
 from smoothmix.certificates.file import joined_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
-from smoothmix.certify import Smoothed, certify_image, seed_or_fresh
+from smoothmix.certify import certify_image
 from smoothmix.certify_anytime import Budget, Images, anytime_rows
 from smoothmix.config import Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError, SmoothmixError, UsageError
 from smoothmix.inference import FUSED, engine_name
 from smoothmix.locks import exclusive
-from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, check_images, doubts
-from smoothmix.stats import predicted, prediction_p_value, require_enough_draws, require_enough_to_predict
+from smoothmix.stats import require_enough_draws
 from smoothmix.weights import state_hash
 
 
@@ -39,6 +36,8 @@ class Progress:
     """Images that it is to hold."""
     row: Certificate | None = None
     """The newest; None before the first of this run."""
+    waiting_for: tuple[int, ...] = ()
+    """Parts in the hands of other processes, where there is nothing else left to do."""
 
 
 def certify_dataset(
@@ -76,8 +75,21 @@ def certify_dataset(
         stopping=stopping,
         engine=engine,
     )
-    with writing(path, settings) as writer:
-        _fill(writer, model, dataset, budget, on_progress)
+    return certify_file(model, dataset, settings, path=path, budget=budget, on_progress=on_progress)
+
+
+def certify_file(
+    model: nn.Module,
+    dataset: Dataset,
+    settings: FileSettings,
+    *,
+    path: Path,
+    budget: Budget | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> Certificates:
+    """Certify what a file of these settings (see `file_settings`) still lacks."""
+    with writing(path, settings) as writer, file_sampler(model, settings) as sampler:
+        fill(writer, sampler, dataset, budget, on_progress)
     if not path.exists():
         raise SmoothmixError(f"{path}: no image was decided in the time given")
     return read(path)
@@ -109,8 +121,8 @@ def extend_dataset(
             f"{path}: an extension to {begun.guarantee if begun else ''} is not finished: finish it with the same "
             f"options, or delete {new.name} and {settings_path(new).name}",
         )
-        with writing(new, settings) as writer:
-            _fill(writer, model, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
+        with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
+            fill(writer, sampler, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
             whole = not writer.remaining
         if whole:
             # The rows first: should this be cut off here, they hold by the old settings as well.
@@ -154,18 +166,10 @@ def _extended(
     return replace(here, versions=joined_versions(old.path, there, here))
 
 
-def _fill(
-    writer: Writer,
-    model: nn.Module,
-    dataset: Dataset,
-    budget: Budget | None,
-    on_progress: Callable[[Progress], None],
-    earlier: Mapping[int, Certificate] | None = None,
-) -> None:
-    """Certify what the file still lacks."""
-    settings, how = writer.settings, writer.settings.certification
-    total = len(settings.indices)
-    sampler = Sampler(
+def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
+    """What counts the votes for a file of these settings; it may serve for several parts of one run."""
+    how = settings.certification
+    return Sampler(
         model=model,
         sigma=how.sigma,
         num_classes=settings.num_classes,
@@ -174,18 +178,29 @@ def _fill(
         precision=how.precision,
         engine=_wished(settings),
     )
-    with sampler:
-        on_progress(Progress(done=len(writer.done), total=total))
-        _say_doubts(how.sigma, dataset)
-        images, stopping = _images(dataset, writer.remaining), settings.stopping
-        rows = (
-            anytime_rows(sampler, images, how, stopping, budget=budget, earlier=earlier)
-            if stopping
-            else _exact_rows(sampler, images, how)
-        )
-        for row in rows:
-            writer.append(row)
-            on_progress(Progress(done=len(writer.done), total=total, row=row))
+
+
+def fill(
+    writer: Writer,
+    sampler: Sampler,
+    dataset: Dataset,
+    budget: Budget | None,
+    on_progress: Callable[[Progress], None],
+    earlier: Mapping[int, Certificate] | None = None,
+) -> None:
+    """Certify what the file still lacks."""
+    how, stopping, total = writer.settings.certification, writer.settings.stopping, len(writer.settings.indices)
+    on_progress(Progress(done=len(writer.done), total=total))
+    say_doubts(how.sigma, dataset)
+    images = _images(dataset, writer.remaining)
+    rows = (
+        anytime_rows(sampler, images, how, stopping, budget=budget, earlier=earlier)
+        if stopping
+        else _exact_rows(sampler, images, how)
+    )
+    for row in rows:
+        writer.append(row)
+        on_progress(Progress(done=len(writer.done), total=total, row=row))
 
 
 def _wished(settings: FileSettings) -> Engine:
@@ -206,7 +221,8 @@ def _images(dataset: Dataset, indices: Sequence[int]) -> Images:
         yield index, int(dataset.labels[index]), image
 
 
-def _say_doubts(sigma: float, dataset: Dataset) -> None:
+def say_doubts(sigma: float, dataset: Dataset) -> None:
+    """Warn of what is allowed but rarely meant."""
     for doubt in doubts(sigma, dataset.images([0])):
         warnings.warn(doubt, stacklevel=3)
 
@@ -256,36 +272,3 @@ def file_settings(
     )
     require(settings.largest_radius > 0, f"{how.n:,} draws can never certify anything in mode {settings.mode}")
     return settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """What the smoothed classifier says of one image of a data set."""
-
-    idx: int
-    label: int
-    predict: int
-    """The class, or -1 where the votes cannot tell the top two apart."""
-    p_value: float
-    counts: NDArray[np.int64]
-
-
-def predict_dataset(
-    smoothed: Smoothed, dataset: Dataset, indices: Iterable[int], *, n: int, alpha: float, seed: int | None = None
-) -> Iterator[Prediction]:
-    """Classify images of a data set one after the other."""
-    require_enough_to_predict(n, alpha=alpha)
-    _say_doubts(smoothed.sigma, dataset)
-    with smoothed.sampler(seed=seed_or_fresh(seed)) as sampler:
-        for index in indices:
-            (image,) = dataset.images([index])
-            check_images(image[None], any_range=smoothed.any_range)
-            counts = sampler.votes(image, index, Domain.PREDICTION, n)
-            second, first = np.sort(counts)[-2:]
-            yield Prediction(
-                idx=index,
-                label=int(dataset.labels[index]),
-                predict=int(predicted(counts, alpha=alpha)[0]),
-                p_value=float(prediction_p_value(first, second)),
-                counts=counts,
-            )

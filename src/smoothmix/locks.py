@@ -15,6 +15,10 @@ except ImportError:  # pragma: no cover - Windows has no flock; two writers are 
     fcntl = None  # type: ignore[assignment]
 
 
+class InUseError(UsageError):
+    """Something that another process is at work on at this moment."""
+
+
 @contextmanager
 def exclusive(path: Path, *, what: str) -> Iterator[None]:
     """Hold the lock file `path` while the block runs; refused at once if another process holds it."""
@@ -25,6 +29,24 @@ def exclusive(path: Path, *, what: str) -> Iterator[None]:
         # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process that is alive holds the lock file `path`; one left by the dead does not count."""
+    if fcntl is None or not path.exists():
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that any number of processes may look at the same time.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _acquire(path: Path, what: str) -> int:
@@ -43,7 +65,7 @@ def _lock(descriptor: int, what: str) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UsageError(f"{what}: another smoothmix process is writing it") from None
+        raise InUseError(f"{what}: another smoothmix process is writing it") from None
     return True
 
 

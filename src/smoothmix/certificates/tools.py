@@ -154,11 +154,26 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
             if row.idx in merged:
                 raise CertificateError(f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}")
             merged[row.idx] = row, file.path
-    settings = replace(_unsharded(first), images=max(_settings_of(file).images for file in files))
+    every = [_settings_of(file) for file in files]
+    versions = _joined([settings.versions for settings in every])
+    settings = replace(_unsharded(first), images=max(settings.images for settings in every), versions=versions)
     whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
     return whole
+
+
+def _joined(versions: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What software wrote any of several files, each version once.
+
+    >>> _joined([{"torch": "2.10"}, {"torch": "2.10, 2.11", "numpy": "2.0"}])
+    {'torch': '2.10, 2.11', 'numpy': '2.0'}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for one in versions:
+        for name, text in one.items():
+            found.setdefault(name, {}).update(dict.fromkeys(text.split(", ")))
+    return {name: ", ".join(texts) for name, texts in found.items()}
 
 
 def _unsharded(file: Certificates) -> FileSettings:

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
-from smoothmix.cli.output import progress, say, table
-from smoothmix.config import Engine, Mode, require
+from smoothmix.cli.certifying import certify_with_progress, part_by_itself, require_same_images, stopping_rules
+from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
+from smoothmix.cli.output import say, table
+from smoothmix.config import Mode, require
+from smoothmix.distributed import place
 
 if TYPE_CHECKING:
-    from smoothmix.anytime import Stopping
     from smoothmix.certificates import Certificates
-    from smoothmix.cli.target import Target
-    from smoothmix.config import Certification
-    from smoothmix.data import Dataset
+    from smoothmix.certify_parts import Outcome
 
 NETWORK, IMAGES, ANYTIME = NetworkOptions(), ImageOptions(), AnytimeOptions()
 
@@ -44,11 +43,13 @@ def certify(
     """Certify the images of a data set with a trained network, into a file that anyone can check.
 
     Interrupt it anywhere and run the same command again: it goes on, and the file is the same in the end.
+    `torchrun --nproc-per-node 2 -m smoothmix -- certify ...` does it with several processes, also on several machines;
+    the two dashes keep torchrun from taking --n and --max for options of its own.
 
     Parameters
     ----------
     run
-        A run folder, from `smoothmix train` or `smoothmix import`.
+        A run folder, from `smoothmix train` or `smoothmix import`; or zoo:NAME, a network of the results in the clone.
     n0
         Draws that select the class.
     n
@@ -60,7 +61,8 @@ def certify(
     seed
         Decides the noise. Certify anew with another seed if you chose the model by its certificates.
     shard
-        Certify one part of the images, such as 2/3 for every third from the second on; `certificates merge` joins them.
+        Certify some parts of the images only: 2/3 is every third from the second on, 3,4/8 are two of eight. Each part
+        has a file of its own; the command that finishes the last one puts them together.
     skip_wrong
         Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
     stop_abstaining
@@ -69,13 +71,14 @@ def certify(
         exact draws n times for every image. anytime gives the same guarantee whenever it stops, so that images get only
         the draws they need for --radii or --tolerance; at the full budget its radii are a little smaller.
     out
-        The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
+        The certificate file, something.tsv; by default certificates.tsv in the run folder, or here. With --shard it is
+        the file of that one part, which `certificates merge` puts together with the others.
     """
-    from smoothmix.certificates.tools import some
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.config import Certification
     from smoothmix.stats import require_enough_draws
 
+    by_itself = part_by_itself(shard, out, extend=anytime.extend)
     target = load_target(run, network)
     how = Certification(
         sigma=choose_sigma(target, network.sigma),
@@ -88,8 +91,7 @@ def certify(
         skip_wrong=skip_wrong,
         stop_abstaining=stop_abstaining,
     )
-    name = f"certificates-{shard.replace('/', '-of-')}.tsv" if shard else "certificates.tsv"
-    path = out or (target.folder or Path()) / name
+    path = out or (target.folder or Path()) / (by_itself or "certificates.tsv")
     rules = stopping_rules(mode, anytime, how, path)
     if radius is not None:
         draws = rules.max_draws if rules else n
@@ -97,99 +99,39 @@ def certify(
     dataset = choose_data(target, images)
     if anytime.extend:
         require_same_images(path, images, shard)
-    file = certify_with_progress(
+    outcome = certify_with_progress(
         target,
         dataset,
         how,
         path,
         images=images,
         shard=shard,
+        by_itself=bool(by_itself),
         stopping=rules,
         anytime=anytime,
         engine=network.engine,
     )
-    show_summary(file, extra=radius)
-    say(f"certificates: {file.path}")
-    if file.missing:
-        say(f"{some(file.missing)} left: run the same command again")
+    if place().is_main:
+        show_outcome(outcome, extra=radius)
 
 
-def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path: Path) -> Stopping | None:
-    """The rules for stopping that were asked for; None in mode exact, which has none."""
-    from smoothmix.anytime import Stopping
-    from smoothmix.certificates.settings import load_settings
+def show_outcome(outcome: Outcome, *, extra: float | None) -> None:
+    """The summary of a file that is whole, or of the part that was made; and what is left to do."""
+    from smoothmix.certificates import read
+    from smoothmix.certificates.tools import some
 
-    if mode == "exact":
-        given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
-        require(not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime")
-        return None
-    require(not how.stop_abstaining, "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that")
-    there = load_settings(path) if options.extend else None
-    usual = there.certification.n if there else how.n
-    return Stopping(
-        radii=tuple(sorted(set(numbers(options.radii)))),
-        tolerance=options.tolerance,
-        max_draws=usual if options.max_draws is None else options.max_draws,
-    )
-
-
-def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
-    """Refuse to extend a file by options that would mean other images than it holds."""
-    from smoothmix.certificates.settings import load_settings
-
-    there = load_settings(path)
-    if there is None:
-        return
-    given = {"--skip": images.skip if images.skip > 1 else None, "--max": images.maximum, "--shard": shard or None}
-    kept = {"--skip": there.skip, "--max": there.images, "--shard": there.shard}
-    for option, value in given.items():
-        require(value in (None, kept[option]), f"{option} {value}: {path} holds other images, which extending keeps")
-
-
-def certify_with_progress(
-    target: Target,
-    dataset: Dataset,
-    how: Certification,
-    path: Path,
-    *,
-    images: ImageOptions = IMAGES,
-    shard: str = "",
-    stopping: Stopping | None = None,
-    anytime: AnytimeOptions = ANYTIME,
-    engine: Engine = "auto",
-) -> Certificates:
-    """Certify a data set and show how far it is."""
-    from smoothmix.certify_anytime import Budget
-    from smoothmix.certify_run import Progress, certify_dataset, extend_dataset
-
-    limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
-    budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None
-
-    with progress("certifying", unit="images") as track:
-
-        def on_progress(state: Progress) -> None:
-            row = state.row
-            track(state.done, state.total, f"image {row.idx}: radius {row.radius:.3f}" if row else "")
-
-        if stopping and anytime.extend:
-            return extend_dataset(
-                target.model, dataset, how, path=path, stopping=stopping, budget=budget, on_progress=on_progress
-            )
-        return certify_dataset(
-            target.model,
-            dataset,
-            how,
-            path=path,
-            model_name=target.name,
-            num_classes=target.num_classes,
-            skip=images.skip,
-            maximum=images.maximum,
-            shard=shard,
-            stopping=stopping,
-            budget=budget,
-            engine=engine,
-            on_progress=on_progress,
-        )
+    (only,) = outcome.asked if len(outcome.asked) == 1 else (None,)
+    file = outcome.file or (read(only.path) if only else None)
+    if file is not None:
+        show_summary(file, extra=extra)
+        say(f"certificates: {file.path}")
+        if file.missing:
+            say(f"{some(file.missing)} left: run the same command again")
+    if outcome.unfinished:
+        numbers = ", ".join(str(part.number) for part in outcome.unfinished)
+        ours = set(outcome.asked) & set(outcome.unfinished)
+        then = "; run the same command again" if ours else ""
+        say(f"not finished yet, of {outcome.unfinished[0].parts} parts: {numbers}{then}")
 
 
 def show_summary(file: Certificates, *, extra: float | None = None) -> None:
@@ -237,7 +179,7 @@ def predict(
     Parameters
     ----------
     run
-        A run folder, from `smoothmix train` or `smoothmix import`.
+        A run folder, from `smoothmix train` or `smoothmix import`; or zoo:NAME, a network of the results in the clone.
     n
         Draws an image.
     alpha
@@ -249,10 +191,11 @@ def predict(
     """
     from smoothmix.certificates.row import sparse, votes_text
     from smoothmix.certify import Smoothed
-    from smoothmix.certify_run import predict_dataset
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
+    from smoothmix.predict_run import predict_dataset
     from smoothmix.stats import require_enough_to_predict
 
+    require(place().alone, "predict writes its lines with one process: start it without torchrun")
     target = load_target(run, network)
     dataset = choose_data(target, images)
     smoothed = Smoothed(

@@ -12,6 +12,7 @@ from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, Trainin
 from smoothmix.cli.output import duration, progress, say, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
+from smoothmix.distributed import place
 
 if TYPE_CHECKING:
     from smoothmix.analysis import Measured
@@ -49,6 +50,8 @@ def reproduce(
     """Train and certify rows of the paper, and say how they compare with the published numbers.
 
     Every run has a folder of its own. Interrupt it anywhere and run the same command again: what is done is skipped.
+    `torchrun --nproc-per-node 2 -m smoothmix -- reproduce ...` trains and certifies each run with many processes; the
+    two dashes keep torchrun from taking --n and --max for options of its own.
 
     Parameters
     ----------
@@ -98,6 +101,7 @@ def reproduce(
     from smoothmix.report.build import Choices, make_page
     from smoothmix.reproduce.jobs import Cut, choose, make_jobs
 
+    main = place().is_main
     at = numbers(radii) or None
     names = choose(group, sigma=sigma, rows=[row.strip() for row in rows.split(",") if row.strip()])
     if from_logs:
@@ -107,9 +111,10 @@ def reproduce(
             seeds=seeds != 1, epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity,
             skip=skip != 1, max=maximum, n=n != 100_000, skip_wrong=skip_wrong, dry_run=dry_run,
         )  # fmt: skip
-        with progress("reading logs", unit="logs") as track:
-            found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
-        show_rows(found, f"{group}, from published logs", at, format)
+        if main:
+            with progress("reading logs", unit="logs") as track:
+                found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
+            show_rows(found, f"{group}, from published logs", at, format)
         return
     cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)
     jobs = make_jobs(names, seeds=seeds, cut=cut, out=out)
@@ -117,11 +122,14 @@ def reproduce(
     training = TrainingOptions(data_dir=data_dir, device=device)
     hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
     if dry_run:
-        show_plan(jobs, hows, images, training)
+        if main:
+            show_plan(jobs, hows, images, training)
         return
     for number, (job, how) in enumerate(zip(jobs, hows, strict=True), start=1):
         say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
+    if not main:
+        return  # whoever certifies waits until the file is whole: rank 0 finds everything there
     every = results(jobs, paper_rounding=paper_rounding)
     title = f"{group}: our numbers and the published ones"
     say()
@@ -143,7 +151,7 @@ def train_and_certify(
 ) -> None:
     """Bring one run to its end, from wherever it stands."""
     from smoothmix import data
-    from smoothmix.cli.certify import certify_with_progress
+    from smoothmix.cli.certifying import certify_with_progress
     from smoothmix.cli.target import load_target
     from smoothmix.cli.train import train_with_progress
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from smoothmix.cli.options import ImageOptions, NetworkOptions
 from smoothmix.config import require_sigma
+from smoothmix.distributed import place
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,15 +43,21 @@ def load_target(run: Path | None, options: NetworkOptions) -> Target:
     if run is not None and options.weights is not None:
         raise UsageError("--weights goes with --model; a run folder has its own")
     target = _from_folder(run) if run is not None else _from_function(options.model or "", options.weights)
-    target.model.to(choose_device(options.device))
+    from smoothmix.team import own_device
+
+    target.model.to(own_device(choose_device(options.device), place()))
     return target if options.num_classes is None else replace(target, num_classes=options.num_classes)
 
 
 def _from_folder(run: Path) -> Target:
+    from smoothmix import zoo
     from smoothmix.runs import load_run
 
-    config, network = load_run(run)
-    return Target(network, config.network, config.sigma, config.data, config.data_hash, config.num_classes, run)
+    from_zoo = zoo.is_zoo(run)
+    config, network = load_run(zoo.find(run) if from_zoo else run)
+    # What is computed with a network of the zoo goes to the current folder: its own holds the published results.
+    folder = None if from_zoo else run
+    return Target(network, config.network, config.sigma, config.data, config.data_hash, config.num_classes, folder)
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:

@@ -1,0 +1,131 @@
+"""How commands that certify do it: the rules for stopping, the processes that share the work, the progress shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothmix.cli.options import AnytimeOptions, ImageOptions, numbers
+from smoothmix.cli.output import progress
+from smoothmix.config import Engine, Mode, require
+from smoothmix.distributed import place
+
+if TYPE_CHECKING:
+    from smoothmix.anytime import Stopping
+    from smoothmix.certify_parts import Outcome
+    from smoothmix.cli.target import Target
+    from smoothmix.config import Certification
+    from smoothmix.data import Dataset
+
+IMAGES, ANYTIME = ImageOptions(), AnytimeOptions()
+
+
+def part_by_itself(shard: str, out: Path | None, *, extend: bool) -> str:
+    """The usual name of the file of one part that is not to be put together with others; empty if all is usual."""
+    from smoothmix.certificates.parts import parse_shards
+
+    numbers, parts = parse_shards(shard) if shard else ((), 1)
+    alone = place().alone
+    require(alone or not extend, "--extend draws further in one file: start it without torchrun")
+    if not shard or not (out or extend):
+        return ""
+    option = "--extend" if extend else "--out"
+    require(alone and len(numbers) == 1, f"{option} with --shard goes with one part and one process, got {shard}")
+    return f"certificates-{numbers[0]}-of-{parts}.tsv"
+
+
+def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path: Path) -> Stopping | None:
+    """The rules for stopping that were asked for; None in mode exact, which has none."""
+    from smoothmix.anytime import Stopping
+    from smoothmix.certificates.settings import load_settings
+
+    if mode == "exact":
+        given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
+        require(not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime")
+        return None
+    require(not how.stop_abstaining, "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that")
+    there = load_settings(path) if options.extend else None
+    usual = there.certification.n if there else how.n
+    return Stopping(
+        radii=tuple(sorted(set(numbers(options.radii)))),
+        tolerance=options.tolerance,
+        max_draws=usual if options.max_draws is None else options.max_draws,
+    )
+
+
+def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
+    """Refuse to extend a file by options that would mean other images than it holds."""
+    from smoothmix.certificates.settings import load_settings
+
+    there = load_settings(path)
+    if there is None:
+        return
+    given = {"--skip": images.skip if images.skip > 1 else None, "--max": images.maximum, "--shard": shard or None}
+    kept = {"--skip": there.skip, "--max": there.images, "--shard": there.shard}
+    for option, value in given.items():
+        require(value in (None, kept[option]), f"{option} {value}: {path} holds other images, which extending keeps")
+
+
+def certify_with_progress(
+    target: Target,
+    dataset: Dataset,
+    how: Certification,
+    path: Path,
+    *,
+    images: ImageOptions = IMAGES,
+    shard: str = "",
+    by_itself: bool = False,
+    stopping: Stopping | None = None,
+    anytime: AnytimeOptions = ANYTIME,
+    engine: Engine = "auto",
+) -> Outcome:
+    """Certify a data set, together with the other processes of this job if there are any, and show how far it is.
+
+    With `by_itself`, `path` is the file of one part, which is not put together with others.
+    """
+    from smoothmix.certify_anytime import Budget
+    from smoothmix.certify_parts import Outcome, certify_together
+    from smoothmix.certify_run import Progress, certify_file, extend_dataset, file_settings
+
+    limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
+    budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None
+
+    with progress("certifying", unit="images") as track:
+
+        def on_progress(state: Progress) -> None:
+            row, waiting = state.row, ", ".join(map(str, state.waiting_for))
+            text = f"image {row.idx}: radius {row.radius:.3f}" if row else ""
+            track(state.done, state.total, f"waiting for others with part {waiting}" if waiting else text)
+
+        if stopping and anytime.extend:
+            return Outcome(
+                extend_dataset(
+                    target.model, dataset, how, path=path, stopping=stopping, budget=budget, on_progress=on_progress
+                )
+            )
+        settings = file_settings(
+            target.model,
+            dataset,
+            how,
+            model_name=target.name,
+            num_classes=target.num_classes,
+            skip=images.skip,
+            maximum=images.maximum,
+            shard=shard if by_itself else "",
+            stopping=stopping,
+            engine=engine,
+        )
+        if by_itself:
+            return Outcome(
+                certify_file(target.model, dataset, settings, path=path, budget=budget, on_progress=on_progress)
+            )
+        return certify_together(
+            target.model,
+            dataset,
+            settings,
+            path=path,
+            place=place(),
+            shards=shard,
+            budget=budget,
+            on_progress=on_progress,
+        )
