@@ -151,6 +151,7 @@ def test_a_broken_checkpoint_is_refused(tiny: RunConfig, tmp_path: Path) -> None
     with pytest.raises(Stop):
         train(tiny, tmp_path / "run", checkpoint_minutes=1e-9, listeners=stop_at(0, 3))
     state = RunFolder(tmp_path / "run").state
+    RunFolder(tmp_path / "run").previous_state.unlink()
     whole = state.read_bytes()
     for broken in (whole[: len(whole) // 2], b"", b"nonsense"):
         state.write_bytes(broken)

@@ -33,6 +33,16 @@ class RunFolder:
         return self.path / "checkpoint" / "state.pt"
 
     @property
+    def previous_state(self) -> Path:
+        """Where training stood when `state` was written, in case that is damaged."""
+        return self.path / "checkpoint" / "state-previous.pt"
+
+    @property
+    def damaged_state(self) -> Path:
+        """A state that could not be read, set aside."""
+        return self.path / "checkpoint" / "state-damaged.pt"
+
+    @property
     def certificates(self) -> Path:
         """The certificates of the trained network."""
         return self.path / "certificates.tsv"

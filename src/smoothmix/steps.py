@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothmix.data import AUGMENTATION_NUMBERS
+from smoothmix.distributed import Place
 from smoothmix.randomness import Domain, gaussian, stream
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Batch:
     """[batch], in [0, 1/2]."""
     seed: int
     """For anything random inside the network or the method."""
+    counted: int
+    """How many of these images count; 0 where a process without a share of the step sees another's image."""
+    total: int
+    """Images of the step in all processes."""
 
 
 def cut(samples: int, *, batch: int, chunks: int) -> list[range]:
@@ -55,13 +60,14 @@ def cut(samples: int, *, batch: int, chunks: int) -> list[range]:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch as a sequence of steps that can be asked for in any order."""
+    """One epoch as a sequence of steps that can be asked for in any order; of each step, this process's share."""
 
     dataset: Dataset
     method: Method
     seed: int
     number: int
     batch: int
+    place: Place = field(default_factory=Place)
 
     @cached_property
     def ranges(self) -> list[range]:
@@ -88,7 +94,10 @@ class Epoch:
         return len(self.ranges)
 
     def __getitem__(self, number: int) -> Batch:
-        positions = self.ranges[number]
+        step = self.ranges[number]
+        share = self.place.share(step)
+        # Every process must take part in every step: one without images sees the first, which does not count.
+        positions = share or step[:1]
         where = slice(positions.start, positions.stop)
         images = self.order[where]
         noise = gaussian(
@@ -104,8 +113,15 @@ class Epoch:
             y=torch.from_numpy(self.dataset.labels[images]),
             noise=torch.from_numpy(noise).transpose(0, 1).mul(self.method.sigma),
             mix=torch.from_numpy(self.mixes[where]).float(),
-            seed=int(stream(self.seed, Domain.NETWORK, self.number, number).integers(2**31)),
+            seed=self._network_seed(number),
+            counted=len(share),
+            total=len(step),
         )
+
+    def _network_seed(self, number: int) -> int:
+        """Rank 0 has the seed of a single process; the others have their own, or their dropout would be the same."""
+        seeds = stream(self.seed, Domain.NETWORK, self.number, number)
+        return [int(seeds.integers(2**31)) for _ in range(self.place.rank + 1)][-1]
 
 
 def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:

@@ -1,206 +1,41 @@
-"""The one training loop: any method, any network, resumed exactly where it was killed."""
+"""A training run in its folder: set up, claimed by one process, and taken up where an earlier one stopped."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import SGD
 
 from smoothmix import data, methods
-from smoothmix.checkpoint import State, load_state, save_state
+from smoothmix.checkpoint import pack, unpack
 from smoothmix.config import RunConfig, require
 from smoothmix.data import Dataset
-from smoothmix.errors import SmoothmixError, UsageError
-from smoothmix.files import atomic_write
+from smoothmix.distributed import Place, SaidElsewhere
+from smoothmix.distributed import place as launched_as
+from smoothmix.errors import UsageError
+from smoothmix.interruption import StopRequest
 from smoothmix.locks import exclusive
-from smoothmix.methods import Loss, Method
+from smoothmix.methods import Method
 from smoothmix.run_folder import RunFolder
 from smoothmix.runs import build_network
-from smoothmix.smoothing import noisy_accuracy
-from smoothmix.steps import Batch, Epoch, prepared
-from smoothmix.weights import save_weights
+from smoothmix.steps import Epoch
+from smoothmix.tables import from_table, to_toml
+from smoothmix.team import Team, own_device, synchronised, team
+from smoothmix.train_metrics import EpochMetrics, Listeners, StepProgress
+from smoothmix.trainer import Trainer
 
+__all__ = ["EpochMetrics", "Listeners", "StepProgress", "Trainer", "training"]
 
-@dataclass(frozen=True, kw_only=True)
-class EpochMetrics:
-    """One line of metrics.jsonl."""
-
-    epoch: int
-    """Counted from 1, as people do."""
-    loss: float
-    parts: dict[str, float]
-    accuracy: float
-    """Share of test images, each with one noise, that the network classifies right."""
-    learning_rate: float
-    images_per_second: float
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepProgress:
-    """Where the loop is; sent after every step."""
-
-    epoch: int
-    epochs: int
-    step: int
-    steps: int
-    loss: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listeners:
-    """What is to be told while training goes on."""
-
-    on_step: Callable[[StepProgress], None] = lambda progress: None
-    on_epoch: Callable[[EpochMetrics], None] = lambda metrics: None
-    on_resume: Callable[[State], None] = lambda state: None
-
-
-@dataclass(kw_only=True)
-class Trainer:
-    """A run in progress: the network, its optimiser, and the folder that can bring both back."""
-
-    config: RunConfig
-    folder: RunFolder
-    method: Method
-    train: Dataset
-    test: Dataset
-    model: nn.Module
-    device: torch.device
-    workers: int = 0
-    checkpoint_minutes: float = 10.0
-    listeners: Listeners = field(default_factory=Listeners)
-    optimiser: SGD = field(init=False)
-    state: State = field(init=False)
-
-    def __post_init__(self) -> None:
-        recipe = self.config.recipe
-        self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimiser = SGD(
-            self.model.parameters(),
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            weight_decay=recipe.weight_decay,
-        )
-        self.state = State(model={}, optimiser={})
-
-    @property
-    def finished(self) -> bool:
-        """Whether the weights are there already."""
-        return self.state.epoch >= self.config.recipe.epochs and self.folder.weights.exists()
-
-    def resume(self) -> None:
-        """Take up the state that an earlier run left in the folder, if there is one."""
-        if not self.folder.state.exists():
-            _keep_lines(self.folder.metrics, 0)
-            return
-        state = load_state(self.folder.state)
-        self.model.load_state_dict(state.model)
-        self.optimiser.load_state_dict(state.optimiser)
-        self.state = state
-        _keep_lines(self.folder.metrics, state.epoch)
-        if not self.finished:
-            self.listeners.on_resume(state)
-
-    def save(self) -> None:
-        """Put the state on disk."""
-        self.state.model = self.model.state_dict()
-        self.state.optimiser = self.optimiser.state_dict()
-        save_state(self.folder.state, self.state)
-
-    def run(self) -> EpochMetrics | None:
-        """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
-        metrics = None
-        while self.state.epoch < self.config.recipe.epochs:
-            metrics = self._epoch()
-        save_weights(self.model, self.folder.weights)
-        return metrics
-
-    def _epoch(self) -> EpochMetrics:
-        number, recipe = self.state.epoch, self.config.recipe
-        for group in self.optimiser.param_groups:
-            group["lr"] = recipe.rate(number)
-        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch)
-        started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
-        self.model.train()
-        for step in prepared(epoch, first=self.state.step, workers=self.workers):
-            loss = self._step(step, number)
-            self.state.step += 1
-            self.state.seconds = before + time.monotonic() - started
-            self.listeners.on_step(self._progress(len(epoch), loss))
-            if time.monotonic() - saved > 60 * self.checkpoint_minutes:
-                self.save()
-                saved = time.monotonic()
-        metrics = self._metrics(epoch, recipe.rate(number))
-        self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
-        # The line first: a crash between the two repeats the epoch's end and drops the line on resuming.
-        _append_line(self.folder.metrics, asdict(metrics))
-        self.save()
-        self.listeners.on_epoch(metrics)
-        return metrics
-
-    def _step(self, step: Batch, epoch: int) -> float:
-        torch.manual_seed(step.seed)
-        x = step.x.to(self.device, memory_format=torch.channels_last)
-        y, noise, mix = (tensor.to(self.device) for tensor in (step.y, step.noise, step.mix))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.recipe.precision == "bf16"):
-            loss = self.method.loss(self.model, x, y, epoch=epoch, noise=noise, mix=mix)
-        values = _values(loss)
-        if not all(map(math.isfinite, values.values())):
-            raise SmoothmixError(self._lost(values))
-        self.optimiser.zero_grad(set_to_none=True)
-        loss.total.backward()  # type: ignore[no-untyped-call]
-        self.optimiser.step()
-        for name, value in {**values, "samples": 1.0}.items():
-            self.state.sums[name] = self.state.sums.get(name, 0.0) + value * len(y)
-        return values["loss"]
-
-    def _lost(self, values: dict[str, float]) -> str:
-        parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
-        left = (
-            f"the last good checkpoint is {self.folder.state}"
-            if self.folder.state.exists()
-            else "nothing was saved yet"
-        )
-        return (
-            f"the loss is not finite in epoch {self.state.epoch + 1}, step {self.state.step + 1} ({parts}); {left}; "
-            "a lower --learning-rate may help, with another --out"
-        )
-
-    def _metrics(self, epoch: Epoch, rate: float) -> EpochMetrics:
-        samples = self.state.sums.get("samples", 0.0)
-        means = (
-            {name: total / samples for name, total in self.state.sums.items() if name != "samples"} if samples else {}
-        )
-        seconds = self.state.seconds
-        return EpochMetrics(
-            epoch=epoch.number + 1,
-            loss=means.pop("loss", math.nan),
-            parts=means,
-            accuracy=noisy_accuracy(self.model, self.test, sigma=self.method.sigma, seed=self.config.recipe.seed),
-            learning_rate=rate,
-            images_per_second=samples / seconds if seconds else math.nan,
-            seconds=seconds,
-        )
-
-    def _progress(self, steps: int, loss: float) -> StepProgress:
-        epochs = self.config.recipe.epochs
-        return StepProgress(epoch=self.state.epoch, epochs=epochs, step=self.state.step, steps=steps, loss=loss)
-
-
-def _values(loss: Loss) -> dict[str, float]:
-    return {"loss": loss.total.item(), **{name: float(part) for name, part in loss.parts.items()}}
+LOCK_PATIENCE = 15.0
+"""Seconds that a restarted process waits for what the one before has left to die."""
 
 
 @contextmanager
@@ -213,41 +48,103 @@ def training(
     device: torch.device | str = "cpu",
     workers: int | None = None,
     checkpoint_minutes: float = 10.0,
+    sync_batchnorm: bool = False,
     listeners: Listeners | None = None,
+    stop: StopRequest | None = None,
 ) -> Iterator[Trainer]:
-    """A trainer for the run in folder `path`, ready to go on from wherever an earlier one stopped."""
+    """A trainer for the run in folder `path`, ready to go on from wherever an earlier one stopped.
+
+    Started by torchrun, it is one of several that train together. Only rank 0 touches the folder.
+    """
     require(checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}")
-    method = _method(config)
-    config = replace(config, method={"name": config.method["name"], **_settings(method)})
     require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
+    place, stop = launched_as(), stop or StopRequest()
+    method = _method(config)
     train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial)
     test = data.load(config.data, "test", data_dir=data_dir)
-    config = replace(config, num_classes=train.num_classes, image_shape=train.shape, data_hash=train.fingerprint)
+    config = _completed(config, method, train)
+    device = own_device(torch.device(device), place)
+    with team(place, device, stop) as members, ExitStack() as held, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.recipe.seed)
+        trainer = Trainer(
+            config=config,
+            folder=RunFolder(path),
+            method=method,
+            train=train,
+            test=test,
+            model=_network(config, place, device, sync_batchnorm),
+            device=device,
+            workers=_default_workers(train, place) if workers is None else workers,
+            checkpoint_minutes=checkpoint_minutes,
+            listeners=listeners or Listeners(),
+            team=members,
+            stop=stop,
+        )
+        _compare(members, config)
+        told = members.from_main(lambda: _begin(trainer, held))
+        if not place.is_main:
+            trainer.follow(unpack(told))
+        trainer.finished = members.any(trainer.finished)
+        yield trainer
+
+
+def _completed(config: RunConfig, method: Method, train: Dataset) -> RunConfig:
+    """The settings with what only the method and the data know."""
+    config = replace(
+        config,
+        method={"name": config.method["name"], **_settings(method)},
+        num_classes=train.num_classes,
+        image_shape=train.shape,
+        data_hash=train.fingerprint,
+    )
     if train.note and train.note not in config.notes:
         config = replace(config, notes=(*config.notes, train.note))
     if not Epoch(train, method, config.recipe.seed, 0, config.recipe.batch).ranges:
         raise UsageError(
             f"{len(train)} images in batches of {config.recipe.batch} leave no step of {method.copies} chunks to take"
         )
-    folder = RunFolder(path)
-    path.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder.lock, what=str(path)), torch.random.fork_rng(devices=[]):
-        _claim(folder, config)
-        torch.manual_seed(config.recipe.seed)
-        trainer = Trainer(
-            config=config,
-            folder=folder,
-            method=method,
-            train=train,
-            test=test,
-            model=build_network(config),
-            device=torch.device(device),
-            workers=_default_workers(train) if workers is None else workers,
-            checkpoint_minutes=checkpoint_minutes,
-            listeners=listeners or Listeners(),
-        )
-        trainer.resume()
-        yield trainer
+    return config
+
+
+def _network(config: RunConfig, place: Place, device: torch.device, sync_batchnorm: bool) -> nn.Module:
+    network = build_network(config)
+    return synchronised(network, place, device) if sync_batchnorm else network
+
+
+def _begin(trainer: Trainer, held: ExitStack) -> bytes:
+    """Take possession of the folder, for as long as `held` lasts, and take up what is in it."""
+    folder = trainer.folder
+    folder.path.mkdir(parents=True, exist_ok=True)
+    _lock(folder, held)
+    claim(folder, trainer.config)
+    trainer.resume()
+    return pack(trainer.state)
+
+
+def _compare(members: Team, config: RunConfig) -> None:
+    """Refuse processes that were started with other settings, or with other data, than rank 0."""
+    if members.place.alone:
+        return
+    main = members.from_main(lambda: to_toml(config).encode()).decode()
+    different = differences(from_table(RunConfig, tomllib.loads(main), where="rank 0"), config)
+    if members.any(bool(different)):
+        raise UsageError(f"rank 0 was started otherwise: {different}") if different else SaidElsewhere()
+
+
+def _lock(folder: RunFolder, held: ExitStack) -> None:
+    """Hold the lock of the folder. After a restart, processes that read pictures for the dead one may live for a
+    moment longer, and with them its lock."""
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    deadline = time.monotonic() + (LOCK_PATIENCE if restarted else 0.0)
+    while True:
+        try:
+            held.enter_context(exclusive(folder.lock, what=str(folder.path)))
+        except UsageError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def _method(config: RunConfig) -> Method:
@@ -261,40 +158,31 @@ def _settings(method: Method) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _default_workers(dataset: Dataset) -> int:
+def _default_workers(dataset: Dataset, place: Place) -> int:
     """Processes that decode pictures; what is in memory needs none."""
-    return 0 if isinstance(dataset, data.MemoryDataset) else os.cpu_count() or 1
+    if isinstance(dataset, data.MemoryDataset):
+        return 0
+    return max(1, (os.cpu_count() or 1) // place.local_world_size)
 
 
-def _claim(folder: RunFolder, config: RunConfig) -> None:
+def claim(folder: RunFolder, config: RunConfig) -> None:
     """Write the settings into a new folder, or refuse a folder that holds another run."""
     if not folder.config.exists():
         config.save(folder.config)
         return
-    there, here = (_flat(c) for c in (RunConfig.load(folder.config), config))
-    names = [*there, *(name for name in here if name not in there)]
-    pairs = [(name, there.get(name, "not set"), here.get(name, "not set")) for name in names]
-    different = "; ".join(f"{name} is {old} there and {new} here" for name, old, new in pairs if old != new)
-    if different:
+    if different := differences(RunConfig.load(folder.config), config):
         raise UsageError(f"{folder.path}: holds a run with other settings: {different}; use another --out")
+
+
+def differences(there: RunConfig, here: RunConfig) -> str:
+    """What two runs do not have in common, in words; empty if they are the same."""
+    old, new = _flat(there), _flat(here)
+    names = [*old, *(name for name in new if name not in old)]
+    pairs = [(name, old.get(name, "not set"), new.get(name, "not set")) for name in names]
+    return "; ".join(f"{name} is {a} there and {b} here" for name, a, b in pairs if a != b)
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     flat = asdict(config)
     recipe, method = flat.pop("recipe"), flat.pop("method")
     return {**{f"method {name}": value for name, value in method.items()}, **flat, **recipe}
-
-
-def _append_line(path: Path, record: dict[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(record) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _keep_lines(path: Path, count: int) -> None:
-    """Drop the lines of epochs that will be trained again."""
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if len(lines) > count:
-            atomic_write(path, "".join(lines[:count]).encode())

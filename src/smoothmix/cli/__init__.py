@@ -25,6 +25,7 @@ from smoothmix.cli import (
     study_runs,
     train,
 )
+from smoothmix.distributed import SaidElsewhere, place
 from smoothmix.errors import SmoothmixError
 from smoothmix.version import __version__
 
@@ -55,7 +56,7 @@ app.command(importing.import_checkpoint, name="import")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for a run that failed, 2 for misuse."""
+    """Run a command and return its exit code: 0, 1 for a run that failed, 2 for misuse, 75 for one to start again."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
@@ -65,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
         return _fail(f"{_sentence(str(error))} (see {_help_command(tokens)})", 2, debug)
+    except SaidElsewhere as error:
+        return error.exit_code
     except SmoothmixError as error:
         return _fail(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
@@ -79,8 +82,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(message: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"smoothmix: {message}", file=sys.stderr)
+    print(f"smoothmix: {_speaker()}{message}", file=sys.stderr)
     return code
+
+
+def _speaker() -> str:
+    """Which of several processes has something to say, if it is not the one that always speaks."""
+    try:
+        rank = place().rank
+    except SmoothmixError:  # an environment that makes no sense is what is being reported
+        return ""
+    return f"rank {rank}: " if rank else ""
 
 
 def _sentence(text: str) -> str:
@@ -102,5 +114,5 @@ def _show_warning(
     file: object = None,
     line: str | None = None,
 ) -> None:
-    if issubclass(category, UserWarning):
+    if issubclass(category, UserWarning) and not _speaker():
         print(f"smoothmix: warning: {message}", file=sys.stderr)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from smoothmix.distributed import place
+
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -20,14 +22,15 @@ class Track(Protocol):
 
 
 def say(text: str = "") -> None:
-    """A line for the person, on standard error: standard output is for results."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the person, on standard error: standard output is for results. Of many processes only one speaks."""
+    if place().is_main:
+        print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(what: str, *, unit: str) -> Iterator[Track]:
     """A bar on a terminal, a plain line now and then elsewhere. The first call says where the work begins."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and place().is_main:
         with _bar(what, unit) as track:
             yield track
     else:

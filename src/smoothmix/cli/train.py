@@ -12,9 +12,11 @@ from cyclopts import Parameter
 from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, progress, say
 from smoothmix.config import Fidelity, Precision, RunConfig
+from smoothmix.distributed import place
+from smoothmix.interruption import StopRequest, stop_on_sigterm
 
 if TYPE_CHECKING:
-    from smoothmix.train import EpochMetrics, Listeners
+    from smoothmix.train import EpochMetrics, Listeners, Trainer
 
 
 TRAINING = TrainingOptions()
@@ -39,11 +41,14 @@ def train(
     precision: Precision | None = None,
     train_split: str | None = None,
     how: TrainingOptions = TRAINING,
+    sync_batchnorm: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,
 ) -> None:
     """Train a network for smoothing, and leave it in a run folder.
 
     Kill it anywhere and run the same command again: it goes on from the last checkpoint, to the same weights.
+    At SIGTERM it saves a checkpoint after the current step and ends with exit code 75: a cluster may requeue it.
+    `torchrun --nproc-per-node 2 -m smoothmix train ...` trains with several processes, which share each batch.
 
     Parameters
     ----------
@@ -77,6 +82,8 @@ def train(
         bf16 runs the network under autocast.
     train_split
         Part of the data set to train on; by default train.
+    sync_batchnorm
+        With several processes, take BatchNorm's statistics over the batch of all of them (needs GPUs).
     out
         The run folder; by default runs/ and a name made from the settings.
     """
@@ -100,11 +107,18 @@ def train(
         precision=precision,
     )
     made = make_config(wishes)
-    train_with_progress(made, out or Path("runs") / run_name(made), how)
+    train_with_progress(made, out or Path("runs") / run_name(made), how, sync_batchnorm=sync_batchnorm)
 
 
-def train_with_progress(config: RunConfig, path: Path, how: TrainingOptions = TRAINING) -> None:
+def train_with_progress(
+    config: RunConfig, path: Path, how: TrainingOptions = TRAINING, *, sync_batchnorm: bool = False
+) -> None:
     """Train a run, or finish it, and show how far it is."""
+    with stop_on_sigterm() as stop:  # before torch is imported, which takes seconds
+        _train(config, path, how, sync_batchnorm, stop)
+
+
+def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: bool, stop: StopRequest) -> None:
     from smoothmix.cli.target import choose_device
     from smoothmix.train import training
 
@@ -118,10 +132,12 @@ def train_with_progress(config: RunConfig, path: Path, how: TrainingOptions = TR
             device=choose_device(how.device),
             workers=how.workers,
             checkpoint_minutes=how.checkpoint_minutes,
+            sync_batchnorm=sync_batchnorm,
             listeners=listeners,
+            stop=stop,
         ) as trainer,
     ):
-        for note in trainer.config.notes:
+        for note in (*trainer.config.notes, *_notes_on_sharing(trainer, sync_batchnorm)):
             say(f"note: {note}")
         if trainer.finished:
             say(f"{path}: is trained already")
@@ -132,13 +148,24 @@ def train_with_progress(config: RunConfig, path: Path, how: TrainingOptions = TR
     say(f"trained {path}: {trainer.method}, {epochs} epoch{'' if epochs == 1 else 's'}{right}")
 
 
+def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
+    """What several processes do otherwise than one."""
+    from smoothmix.team import uses_batchnorm
+
+    place = trainer.team.place
+    if not (place.alone or trainer.finished):
+        yield f"{place.world_size} processes share each batch of {trainer.config.recipe.batch}"
+        if uses_batchnorm(trainer.model) and not sync_batchnorm:
+            yield "BatchNorm takes the statistics of each process's share; --sync-batchnorm those of the whole batch"
+
+
 @contextmanager
 def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[Listeners]:
     """What shows the loop's progress on the terminal."""
     from smoothmix.checkpoint import State
     from smoothmix.train import Listeners, StepProgress
 
-    write = _event_writer(path) if tensorboard else lambda metrics: None
+    write = _event_writer(path) if tensorboard and place().is_main else lambda metrics: None
     with progress(f"training {path.name}", unit="steps") as track:
 
         def on_step(state: StepProgress) -> None:
@@ -154,6 +181,8 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
 
         def on_resume(state: State) -> None:
             say(f"going on from epoch {state.epoch + 1}, step {state.step + 1}")
+            if state.processes != (now := place().world_size):
+                say(f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise")
 
         yield Listeners(on_step=on_step, on_epoch=on_epoch, on_resume=on_resume)
 

@@ -16,13 +16,16 @@ from smoothmix.analysis import Measured, intervals, metrics
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.analysis.rounding import paper_rounded
 from smoothmix.errors import CertificateError, UsageError
-from smoothmix.files import atomic_write
+from smoothmix.files import atomic_write, unpacked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 DEVIATIONS = 3
 """So many deviations between seeds are allowed for, beside the chance in which images were drawn."""
+
+LARGEST = 64 * 2**20
+"""Bytes that a file of published runs may unpack to."""
 
 COLUMNS = ("row", "seed", "idx", "label", "predict", "radius")
 
@@ -108,17 +111,18 @@ def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: 
 def load_published(path: Path) -> dict[str, list[PublishedRun]]:
     """The published runs in such a file, by the preset of their row."""
     try:
-        text = lzma.decompress(path.read_bytes()).decode()
+        text = unpacked(path, LARGEST).decode()
         lines = list(csv.reader(io.StringIO(text), delimiter="\t"))
         if not lines or tuple(lines[0]) != COLUMNS:
             raise CertificateError(f"{path}: the columns must be {', '.join(COLUMNS)}")
         by_run: dict[tuple[str, int], list[tuple[int, int, int, float]]] = {}
         for row, seed, idx, label, predict, radius in lines[1:]:
             by_run.setdefault((row, int(seed)), []).append((int(idx), int(label), int(predict), float(radius)))
-    except (OSError, lzma.LZMAError, ValueError) as error:
+    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise CertificateError(f"{path}: cannot be read ({error})") from error
     found: dict[str, list[PublishedRun]] = {}
     for (row, _), images in by_run.items():
-        idx, label, predict, radius = (np.array(column) for column in zip(*images, strict=True))
-        found.setdefault(row, []).append(PublishedRun(idx, label, paper_rounded(radius) * (predict == label)))
+        columns = [np.array(column) for column in zip(*images, strict=True)]
+        right = columns[2] == columns[1]
+        found.setdefault(row, []).append(PublishedRun(columns[0], columns[1], paper_rounded(columns[3]) * right))
     return found

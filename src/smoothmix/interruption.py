@@ -1,0 +1,84 @@
+"""A wish to stop that is honoured at the next safe point: what a cluster's SIGTERM is answered with. No torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TypeVar
+
+from smoothmix.errors import SmoothmixError
+
+T = TypeVar("T")
+
+REQUEUE = 75
+"""Exit code of a run that was stopped in time and wants to be started again: EX_TEMPFAIL of sysexits.h."""
+
+
+class Stopped(SmoothmixError):  # noqa: N818 - nothing went wrong
+    """The run ended early because it was told to, with its state on disk."""
+
+    exit_code = REQUEUE
+
+
+class _Now(BaseException):
+    """Leaves work that need not be finished."""
+
+
+@dataclass
+class StopRequest:
+    """Whether someone has asked for an end."""
+
+    asked: bool = False
+    _breakable: bool = False
+
+    def ask(self) -> None:
+        """Ask for it. Work that may be broken off ends here and now."""
+        self.asked = True
+        if self._breakable:
+            self._breakable = False
+            raise _Now
+
+    def unless_asked(self, work: Callable[[], T]) -> T | None:
+        """What some work without lasting effects gives, or None if an end is asked for before it is done.
+
+        The time between SIGTERM and SIGKILL is short, and an evaluation may be long.
+        """
+        if self.asked:
+            return None
+        try:
+            self._breakable = True
+            result = work()
+            self._breakable = False
+        except _Now:
+            return None
+        finally:
+            self._breakable = False
+        return result
+
+
+@contextmanager
+def stop_on_sigterm() -> Iterator[StopRequest]:
+    """While the block runs, SIGTERM asks for an end instead of ending the process in the middle of something.
+
+    Slurm sends it 30 seconds before SIGKILL, and torchrun hands it on to the processes it has started.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can hear signals
+        yield request
+        return
+    owner = os.getpid()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == owner:  # processes that read pictures are ended by their owner
+            request.ask()
+
+    before = signal.signal(signal.SIGTERM, hear)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGTERM, before)

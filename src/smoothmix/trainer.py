@@ -1,0 +1,215 @@
+"""The one training loop: any method, any network, any number of processes, resumed where it was killed."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from smoothmix.checkpoint import State, load_latest, save_state
+from smoothmix.config import RunConfig
+from smoothmix.data import Dataset
+from smoothmix.errors import SmoothmixError
+from smoothmix.interruption import Stopped, StopRequest
+from smoothmix.methods import Loss, Method
+from smoothmix.run_folder import RunFolder
+from smoothmix.smoothing import noisy_accuracy
+from smoothmix.steps import Batch, Epoch, prepared
+from smoothmix.team import Team
+from smoothmix.train_metrics import EpochMetrics, Listeners, StepProgress, append_line, keep_lines
+from smoothmix.weights import save_weights
+
+
+class Objective(nn.Module):
+    """A method's loss as a module of its own.
+
+    This is what is wrapped for several processes, not the network: a loss runs it several times and attacks it, which
+    a wrapper takes for as many steps. The method sees the bare network.
+    """
+
+    def __init__(self, network: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.network = network
+        self.method = method
+
+    def forward(self, x: Tensor, y: Tensor, noise: Tensor, mix: Tensor, epoch: int) -> Loss:
+        return self.method.loss(self.network, x, y, epoch=epoch, noise=noise, mix=mix)
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """A run in progress: the network, its optimiser, and the folder that can bring both back."""
+
+    config: RunConfig
+    folder: RunFolder
+    method: Method
+    train: Dataset
+    test: Dataset
+    model: nn.Module
+    device: torch.device
+    workers: int = 0
+    checkpoint_minutes: float = 10.0
+    listeners: Listeners = field(default_factory=Listeners)
+    team: Team = field(default_factory=Team)
+    stop: StopRequest = field(default_factory=StopRequest)
+    optimiser: SGD = field(init=False)
+    state: State = field(init=False)
+    finished: bool = field(init=False, default=False)
+    """Whether the weights are there already."""
+
+    def __post_init__(self) -> None:
+        recipe = self.config.recipe
+        self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = SGD(
+            self.model.parameters(),
+            lr=recipe.learning_rate,
+            momentum=recipe.momentum,
+            nesterov=recipe.nesterov,
+            weight_decay=recipe.weight_decay,
+        )
+        self.state = State(model={}, optimiser={})
+
+    def resume(self) -> None:
+        """Take up the state that an earlier run left in the folder, if there is one."""
+        state = load_latest(self.folder)
+        if state is None:
+            keep_lines(self.folder.metrics, 0)
+            return
+        self.follow(state)
+        keep_lines(self.folder.metrics, state.epoch)
+        self.finished = state.epoch >= self.config.recipe.epochs and self.folder.weights.exists()
+        if not self.finished:
+            self.listeners.on_resume(state)
+
+    def follow(self, state: State) -> None:
+        """Stand where that state stands."""
+        if state.model:
+            self.model.load_state_dict(state.model)
+            self.optimiser.load_state_dict(state.optimiser)
+        self.state = state
+
+    def save(self) -> None:
+        """Put the state on disk."""
+        self.state.model = self.model.state_dict()
+        self.state.optimiser = self.optimiser.state_dict()
+        self.state.processes = self.team.place.world_size
+        save_state(self.folder, self.state)
+
+    def run(self) -> EpochMetrics | None:
+        """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
+        metrics = None
+        objective = self.team.wrap(Objective(self.model, self.method))
+        while self.state.epoch < self.config.recipe.epochs:
+            metrics = self._epoch(objective)
+        if self.team.place.is_main:
+            save_weights(self.model, self.folder.weights)
+        self.finished = True
+        return metrics
+
+    def _epoch(self, objective: nn.Module) -> EpochMetrics:
+        number, recipe = self.state.epoch, self.config.recipe
+        for group in self.optimiser.param_groups:
+            group["lr"] = recipe.rate(number)
+        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.team.place)
+        started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
+        self.model.train()
+        for step in prepared(epoch, first=self.state.step, workers=self.workers):
+            totals = self._step(objective, step, number)
+            self.state.step += 1
+            self.state.seconds = before + time.monotonic() - started
+            self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
+            if totals["stop"] or (self.team.place.alone and self.stop.asked):
+                raise self._stopped(len(epoch))
+            if self.team.place.is_main and time.monotonic() - saved > 60 * self.checkpoint_minutes:
+                self.save()
+                saved = time.monotonic()
+        metrics = self._metrics(epoch, recipe.rate(number), self._accuracy(len(epoch)))
+        self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
+        if self.team.place.is_main:
+            # The line first: a crash between the two repeats the epoch's end and drops the line on resuming.
+            append_line(self.folder.metrics, metrics)
+            self.save()
+            self.listeners.on_epoch(metrics)
+        return metrics
+
+    def _step(self, objective: nn.Module, step: Batch, epoch: int) -> dict[str, float]:
+        """Take one step; the sums of loss and parts over its images in all processes, and whether to stop."""
+        torch.manual_seed(step.seed)
+        x = step.x.to(self.device, memory_format=torch.channels_last)
+        y, noise, mix = (tensor.to(self.device) for tensor in (step.y, step.noise, step.mix))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.recipe.precision == "bf16"):
+            loss: Loss = objective(x, y, noise, mix, epoch)
+        values = {"loss": loss.total.item(), **{name: float(part) for name, part in loss.parts.items()}}
+        sums = {name: value * step.counted for name, value in values.items()}
+        # Under way while gradients are computed.
+        arriving = self.team.sums({**sums, "samples": step.counted, "stop": float(self.stop.asked)})
+        self.optimiser.zero_grad(set_to_none=True)
+        # Losses are means over images and gradients are averaged over processes, whose shares may differ.
+        weight = step.counted * self.team.place.world_size / step.total
+        (loss.total * weight).backward()  # type: ignore[no-untyped-call]
+        totals = arriving()
+        means = {name: totals[name] / step.total for name in values}
+        if not all(map(math.isfinite, means.values())):
+            raise self.team.ending(SmoothmixError(self._lost(means)))
+        self.optimiser.step()
+        for name in (*values, "samples"):
+            self.state.sums[name] = self.state.sums.get(name, 0.0) + totals[name]
+        return totals
+
+    def _lost(self, values: dict[str, float]) -> str:
+        parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
+        left = (
+            f"the last good checkpoint is {self.folder.state}"
+            if self.folder.state.exists()
+            else "nothing was saved yet"
+        )
+        return (
+            f"the loss is not finite in epoch {self.state.epoch + 1}, step {self.state.step + 1} ({parts}); {left}; "
+            "a lower --learning-rate may help, with another --out"
+        )
+
+    def _stopped(self, steps: int) -> SmoothmixError:
+        """Save, and say so: all processes are at the same step."""
+        if self.team.place.is_main:
+            self.save()
+        return self.team.ending(
+            Stopped(
+                f"stopped by SIGTERM in epoch {self.state.epoch + 1} after step {self.state.step} of {steps}; "
+                "the checkpoint is saved, and the same command goes on from there"
+            )
+        )
+
+    def _accuracy(self, steps: int) -> float:
+        """Accuracy of rank 0's network, which has the statistics that are saved; broken off when told to stop."""
+        accuracy: float | None = math.nan
+        if self.team.place.is_main:
+            accuracy = self.stop.unless_asked(
+                lambda: noisy_accuracy(self.model, self.test, sigma=self.method.sigma, seed=self.config.recipe.seed)
+            )
+        if self.team.any(accuracy is None) or accuracy is None:
+            raise self._stopped(steps)
+        return accuracy
+
+    def _metrics(self, epoch: Epoch, rate: float, accuracy: float) -> EpochMetrics:
+        samples = self.state.sums.get("samples", 0.0)
+        means = (
+            {name: total / samples for name, total in self.state.sums.items() if name != "samples"} if samples else {}
+        )
+        seconds = self.state.seconds
+        return EpochMetrics(
+            epoch=epoch.number + 1,
+            loss=means.pop("loss", math.nan),
+            parts=means,
+            accuracy=accuracy,
+            learning_rate=rate,
+            images_per_second=samples / seconds if seconds else math.nan,
+            seconds=seconds,
+        )
+
+    def _progress(self, steps: int, loss: float) -> StepProgress:
+        epochs = self.config.recipe.epochs
+        return StepProgress(epoch=self.state.epoch, epochs=epochs, step=self.state.step, steps=steps, loss=loss)

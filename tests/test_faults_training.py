@@ -1,0 +1,289 @@
+"""What may happen to a training run, done for real: kills, full disks, damaged files, signals, clocks."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothmix import presets
+from smoothmix import trainer as loop
+from smoothmix.checkpoint import load_state
+from smoothmix.config import RunConfig
+from smoothmix.errors import CheckpointError
+from smoothmix.interruption import REQUEUE, Stopped, StopRequest, stop_on_sigterm
+from smoothmix.run_folder import RunFolder
+from smoothmix.train import Listeners, training
+
+from conftest import Run
+from process_cases import Jobs, free_port, jobs_in, tiny_run, train_here, until_saved, weights_in
+
+TRAIN = ("train", "--config", "config.toml", "--device", "cpu", "--out")
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with jobs_in(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def sample_run() -> RunConfig:
+    """A run on the embedded sample that leaves time to be disturbed."""
+    quick = presets.get("quick/gaussian").config
+    return replace(quick, recipe=replace(quick.recipe, epochs=3, batch=500), preset="")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, sample_run: RunConfig) -> str:
+    """The weights that two processes end with when nothing happens."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    sample_run.save(folder / "config.toml")
+    with jobs_in(folder) as jobs:
+        job = jobs.torchrun("--nproc-per-node 2", *TRAIN, "run")
+        assert job.wait() == 0, job.said
+    assert job.said.count("epoch 2 of 3:") == 1, "only rank 0 speaks"
+    assert "2 processes share each batch of 500" in job.said
+    assert "rank 1" not in job.said
+    assert load_state(RunFolder(folder / "run").state).processes == 2
+    return weights_in(folder / "run")
+
+
+def test_a_killed_rank_is_restarted(tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str) -> None:
+    """Rank 0 holds the lock, writes all files and speaks."""
+    sample_run.save(tmp_path / "config.toml")
+    job = jobs.torchrun("--nproc-per-node 2 --max-restarts 1", *TRAIN, "run")
+    until_saved(tmp_path / "run")
+    os.kill(jobs.rank(0), signal.SIGKILL)
+    assert job.wait() == 0, job.said
+    assert "going on from epoch" in job.said
+    assert weights_in(tmp_path / "run") == undisturbed
+
+
+def test_two_nodes_train_and_survive_a_kill(
+    tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str
+) -> None:
+    """The restart counts of the two launchers differ then, since only one of them has lost a process."""
+    sample_run.save(tmp_path / "config.toml")
+    common = f"--rdzv-backend c10d --rdzv-id test --rdzv-endpoint 127.0.0.1:{free_port()} --local-addr 127.0.0.1"
+    options = f"--nnodes 2 --nproc-per-node 1 --max-restarts 1 {common}"
+    nodes = [jobs.torchrun(f"{options} --node-rank {node}", *TRAIN, "run") for node in range(2)]
+    until_saved(tmp_path / "run")
+    os.kill(jobs.rank(1), signal.SIGKILL)
+    assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.said for node in nodes)
+    assert "going on from epoch" in nodes[0].said + nodes[1].said
+    assert weights_in(tmp_path / "run") == undisturbed
+
+
+def test_sigterm_stops_all_ranks_at_one_step(
+    tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str, smoothmix: Run
+) -> None:
+    sample_run.save(tmp_path / "config.toml")
+    job = jobs.torchrun("--nproc-per-node 2", *TRAIN, "run")
+    until_saved(tmp_path / "run")
+    job.process.terminate()
+    assert job.wait() != 0
+    assert "stopped by SIGTERM in epoch" in job.said
+    assert "is gone" not in job.said, "nobody was left waiting"
+    state = load_state(RunFolder(tmp_path / "run").state)
+    assert (state.processes, state.epoch >= 1) == (2, True)
+    again = smoothmix(*TRAIN, "run")
+    assert again.code == 0, again.err
+    assert f"going on from epoch {state.epoch + 1}, step {state.step + 1}" in again.err
+    assert "the number of processes is 1 now and was 2: sums may round otherwise" in again.err
+    assert weights_in(tmp_path / "run") != undisturbed, "in the last digits"
+
+
+def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(tmp_path: Path, jobs: Jobs) -> None:
+    config = tiny_run(tmp_path, epochs=20)
+    whole = train_here(config, tmp_path / "whole")
+    job = jobs.smoothmix(*TRAIN, "run")
+    until_saved(tmp_path / "run")
+    job.process.terminate()
+    assert job.wait() == REQUEUE == 75
+    assert "smoothmix: stopped by SIGTERM in epoch" in job.said
+    assert "the checkpoint is saved, and the same command goes on from there" in job.said
+    state = load_state(RunFolder(tmp_path / "run").state)
+    assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.said
+    assert train_here(config, tmp_path / "run") == whole
+
+
+def test_sigterm_breaks_off_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny_run(tmp_path)
+    whole = train_here(config, tmp_path / "whole")
+
+    def endless(*args: object, **options: object) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("went on")
+
+    with (
+        monkeypatch.context() as patched,
+        stop_on_sigterm() as stop,
+        training(config, tmp_path / "run", stop=stop) as t,
+    ):
+        patched.setattr(loop, "noisy_accuracy", endless)
+        with pytest.raises(Stopped, match="in epoch 1 after step 5 of 5"):
+            t.run()
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert train_here(config, tmp_path / "run") == whole
+
+
+def test_an_end_asked_for_before_the_first_step_is_an_end_after_it(tmp_path: Path) -> None:
+    config, stop = tiny_run(tmp_path), StopRequest(asked=True)
+    told = pytest.raises(Stopped, match="in epoch 1 after step 1 of 5")
+    with training(config, tmp_path / "run", stop=stop) as trainer, told:
+        trainer.run()
+    assert load_state(RunFolder(tmp_path / "run").state).step == 1
+
+
+def stopped_run(config: RunConfig, folder: Path) -> RunFolder:
+    """A run that was stopped with two checkpoints on disk."""
+    stop = StopRequest()
+    listeners = Listeners(on_epoch=lambda metrics: stop.ask())
+    with training(config, folder, stop=stop, listeners=listeners) as trainer, pytest.raises(Stopped):
+        trainer.run()
+    return RunFolder(folder)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, jobs: Jobs) -> None:
+    config = tiny_run(tmp_path)
+    whole = train_here(config, tmp_path / "whole")
+    folder = stopped_run(config, tmp_path / "run")
+    before, files = folder.state.read_bytes(), sorted(folder.state.parent.iterdir())
+
+    def full() -> None:  # no file may grow beyond a megabyte, and a state has more
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+
+    job = jobs.smoothmix(*TRAIN, "run", before=full)
+    assert job.wait() == 1, job.said
+    assert "state.pt: the checkpoint could not be written (" in job.said
+    assert "the one before is untouched" in job.said
+    assert folder.state.read_bytes() == before
+    assert sorted(folder.state.parent.iterdir()) == files, "no half file is left"
+    assert train_here(config, tmp_path / "run") == whole
+
+
+def flip(path: Path, where: float) -> None:
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[int(where * len(content))] ^= 16
+    path.unlink()  # another name of the file keeps what it has
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "cut", "empty"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, harm: str) -> None:
+    config = tiny_run(tmp_path)
+    whole = train_here(config, tmp_path / "whole")
+    folder = stopped_run(config, tmp_path / "run")
+    before = load_state(folder.previous_state)
+    assert (before.epoch, before.step) == (1, 0)
+    assert (load_state(folder.state).epoch, load_state(folder.state).step) == (1, 1)
+    if harm == "flipped":
+        flip(folder.state, 0.5)
+        with pytest.raises(CheckpointError, match=r"state.pt: cannot be read .*part .* does not have the checksum"):
+            load_state(folder.state)
+    else:
+        content = folder.state.read_bytes()
+        folder.state.unlink()
+        folder.state.write_bytes(content[: len(content) // 2] if harm == "cut" else b"")
+    with pytest.warns(
+        UserWarning, match="set aside as state-damaged.pt, and training goes on from the checkpoint before"
+    ):
+        assert train_here(config, tmp_path / "run") == whole
+    assert folder.damaged_state.exists()
+
+
+def test_two_damaged_checkpoints_are_refused(tmp_path: Path, smoothmix: Run) -> None:
+    folder = stopped_run(tiny_run(tmp_path), tmp_path / "run")
+    flip(folder.state, 0.5)
+    flip(folder.previous_state, 0.5)
+    refused = smoothmix(*TRAIN, "run")
+    assert refused.code == 1
+    assert "state.pt: cannot be read as a checkpoint (its part data/" in refused.err
+    assert folder.state.exists()
+    assert folder.previous_state.exists()
+
+
+def test_a_state_that_is_deleted_begins_the_run_anew(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path)
+    folder = stopped_run(config, tmp_path / "run")
+    folder.state.unlink()
+    with training(config, tmp_path / "run") as trainer:
+        assert trainer.state.epoch == 0
+    assert not folder.previous_state.exists()
+
+
+def test_damaged_weights_and_settings_are_refused_with_what_is_wrong(tmp_path: Path, smoothmix: Run) -> None:
+    folder = RunFolder(tmp_path / "run")
+    train_here(tiny_run(tmp_path, epochs=1), folder.path)
+    weights, settings = folder.weights.read_bytes(), folder.config.read_text()
+    for content in (weights[: len(weights) // 2], b"", b"\xff" * 64):
+        folder.weights.write_bytes(content)
+        refused = smoothmix("certify", "run", "--n0", 5, "--n", 20, "--max", 1)
+        assert refused.code == 1
+        assert "weights.safetensors is damaged, cut short or no safetensors file" in refused.err
+    folder.weights.write_bytes(weights)
+    for content, wrong in ((settings[: len(settings) // 2], "config.toml"), ("epochs = 3", "unknown"), ("\0", "TOML")):
+        folder.config.write_text(content)
+        for arguments in ((*TRAIN, "run"), ("certify", "run")):
+            refused = smoothmix(*arguments)
+            assert refused.code != 0
+            assert "config.toml" in refused.err
+            assert wrong in refused.err, refused.err
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, jobs: Jobs, smoothmix: Run) -> None:
+    tiny_run(tmp_path)
+    (tmp_path / "run").mkdir(mode=0o555)
+
+    def obey() -> None:
+        """Root may write anywhere, unless it gives up that right: PR_CAPBSET_DROP, CAP_DAC_OVERRIDE."""
+        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+    job = jobs.smoothmix(*TRAIN, "run", before=obey)
+    assert job.wait() == 2, job.said
+    assert job.said == "smoothmix: run: cannot be written (Permission denied)\n"
+    (tmp_path / "file").write_text("not a folder")
+    refused = smoothmix(*TRAIN, "file/run")
+    assert refused.code == 1
+    assert refused.err == "smoothmix: file/run: Not a directory\n"
+
+
+def test_a_second_process_is_refused_while_the_first_lives(tmp_path: Path, jobs: Jobs, smoothmix: Run) -> None:
+    tiny_run(tmp_path, epochs=400)
+    first = jobs.smoothmix(*TRAIN, "run")
+    until_saved(tmp_path / "run")
+    second = smoothmix(*TRAIN, "run")
+    assert second.code == 2
+    assert "run: another smoothmix process is writing it" in second.err
+    first.process.kill()
+    first.wait()
+    assert (tmp_path / "run" / "train.lock").exists(), "what is left of the dead holds nobody up"
+    with training(tiny_run(tmp_path, epochs=400), tmp_path / "run") as trainer:
+        assert trainer.state.epoch >= 1
+
+
+JUMPING = """
+import itertools, time
+true, jumps = time.time, itertools.cycle([0.0, 1e6, -1e6, 86400.0])
+time.time = lambda: true() + next(jumps)
+"""
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, jobs: Jobs) -> None:
+    config = tiny_run(tmp_path)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
+    job = jobs.smoothmix(*TRAIN, "run", "--checkpoint-minutes", 5, PYTHONPATH=str(tmp_path / "site"))
+    assert job.wait() == 0, job.said
+    assert weights_in(tmp_path / "run") == train_here(config, tmp_path / "still")
+    for line in RunFolder(tmp_path / "run").metrics.read_text().splitlines():
+        assert 0 < json.loads(line)["seconds"] < 60
