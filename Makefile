@@ -6,7 +6,7 @@ WORKERS ?= 2
 INPUTS ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint quickstart fuzz bench clean
+.PHONY: help install test lint quickstart fuzz bench results clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ fuzz: .venv/installed ## Feed every reader 100,000 damaged files (half an hour; 
 
 bench: .venv/installed ## Measure speed against reference loops, as ratios
 	$(BIN)/python -m benchmarks
+
+results: .venv/installed ## Compute the table of docs/results.md from the committed certificates
+	$(BIN)/python -m benchmarks.results_table
 
 clean: ## Remove the virtual environment and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

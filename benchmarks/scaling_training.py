@@ -67,7 +67,8 @@ def _rate_of_runs(launchers: list[list[str]], *, batch: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         runs = [Path(folder) / str(number) for number in range(len(launchers))]
         started = [_start(launcher, run, batch) for launcher, run in zip(launchers, runs, strict=True)]
-        if any([process.wait() for process in started]):
+        codes = [process.wait() for process in started]
+        if any(codes):
             raise RuntimeError(f"a run has failed: {launchers}")
         return sum(map(_rate, runs))
 
@@ -84,7 +85,7 @@ def _start(launcher: list[str], run: Path, batch: int) -> subprocess.Popen[bytes
 
 def _rate(run: Path) -> float:
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    return statistics.median(json.loads(line)["images_per_second"] for line in lines[1:])
+    return statistics.median(float(json.loads(line)["images_per_second"]) for line in lines[1:])
 
 
 def main() -> None:
