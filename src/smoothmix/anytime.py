@@ -158,13 +158,13 @@ def decided(
     return np.asarray(spent | np.logical_and.reduce(met))
 
 
-def next_total(n: int, *, block: int, max_draws: int, growth: float = 1.1) -> int:
+def next_total(n: int, *, block: int, max_draws: int, growth: float = 1.05) -> int:
     """How many draws in all an undecided image that has n should have next.
 
     Rounds grow, so that there are few of them; they are whole blocks, except where `max_draws` cuts the last.
 
     >>> next_total(0, block=256, max_draws=100_000), next_total(25_856, block=256, max_draws=100_000)
-    (256, 28672)
+    (256, 27392)
     """
     require(n >= 0, f"n must be zero or more, got {n}")
     require(block >= 1, f"the block must hold at least 1 draw, got {block}")
