@@ -38,6 +38,8 @@ def names() -> list[str]:
 def find(run: Path) -> Path:
     """The run folder of `zoo:name`."""
     name = str(run).removeprefix(PREFIX)
+    if not names():
+        raise UsageError(f"{folder()}: holds no trained network yet")
     if name not in names():
         raise unknown_name("network of the zoo", name, names())
     return folder() / name
