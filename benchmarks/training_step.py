@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.turns import Line, matmul_speed, on_threads, operations, take_turns
+from benchmarks.turns import Line, matmul_speed, operations, take_turns
 from smoothmix import models
+from smoothmix.memory import keep_freed_memory
 from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
 
 SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
@@ -124,6 +125,7 @@ CASES = {
 
 def our_loss(method: Method, model: nn.Module, batch: Batch) -> Tensor:
     """The step's loss by this package."""
+    keep_freed_memory()  # as the trainer does
     return method.loss(model, batch.x, batch.y, epoch=EPOCH, noise=batch.noise, mix=batch.mix).total
 
 
@@ -168,18 +170,23 @@ def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     }
 
 
+def ways(name: str) -> dict[str, Callable[[], float]]:
+    """The steps of a case on one batch, the same wherever it is called."""
+    case = CASES[name]
+    torch.manual_seed(1)
+    batch = draw(case)
+    return {way: partial(step, batch) for way, step in steppers(case).items()}
+
+
 def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
     """Images a second of each way, taking turns, on so many threads."""
     case = CASES[name]
-    batch = draw(case)
 
     def check(losses: list[float]) -> None:
         if max(losses) - min(losses) > case.tolerance:
             raise AssertionError(f"the ways do not compute the same loss: {losses}")
 
-    with on_threads(threads):
-        ways = {way: partial(step, batch) for way, step in steppers(case).items()}
-        medians = take_turns(ways, repeats, check=check)
+    medians = take_turns(partial(ways, name), repeats, threads=threads, check=check)
     model = models.build("lenet").eval()
     needed = case.passes * operations(lambda: model(torch.rand(1, 1, 28, 28)))
     return [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import TypeVar
 
 import torch
@@ -40,19 +42,54 @@ class Line:
 
 
 def take_turns(
-    ways: Mapping[str, Callable[[], T]], repeats: int, *, check: Callable[[list[T]], None]
+    make: Callable[[], Mapping[str, Callable[[], T]]], repeats: int, *, threads: int, check: Callable[[list[T]], None]
 ) -> dict[str, float]:
-    """Median seconds of each way: what else the machine does hits all alike. The first turn warms up and is checked."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for repeat in range(repeats + 1):
-        results = []
-        for name, run in ways.items():
+    """Median seconds of each way: what else the machine does hits all alike. The first turn warms up and is checked.
+
+    Each way has a process of its own, as its users have: what one does to its process, such as to its memory, is not
+    given to another.
+    """
+    with ExitStack() as running:
+        ways = {name: running.enter_context(_in_own_process(make, name, threads)) for name in make()}
+        turns = [{name: take() for name, take in ways.items()} for _ in range(repeats + 1)]
+    check([result for _, result in turns[0].values()])
+    return {name: statistics.median(turn[name][0] for turn in turns[1:]) for name in ways}
+
+
+@contextmanager
+def _in_own_process(
+    make: Callable[[], Mapping[str, Callable[[], T]]], name: str, threads: int
+) -> Iterator[Callable[[], tuple[float, T]]]:
+    """A function that has the way take its turn elsewhere, and returns its seconds and result."""
+    fresh = multiprocessing.get_context("spawn")
+    here, there = fresh.Pipe()
+    process = fresh.Process(target=_take_turns_there, args=(there, make, name, threads), daemon=True)
+    process.start()
+    there.close()
+
+    def take() -> tuple[float, T]:
+        here.send(None)
+        answer: tuple[float, T] = here.recv()
+        return answer
+
+    try:
+        yield take
+    finally:
+        here.close()
+        process.join()
+
+
+def _take_turns_there(
+    orders: Connection, make: Callable[[], Mapping[str, Callable[[], object]]], name: str, threads: int
+) -> None:
+    torch.set_num_threads(threads)
+    run = make()[name]
+    with suppress(EOFError):  # no more orders
+        while True:
+            orders.recv()
             start = time.perf_counter()
-            results.append(run())
-            seconds[name].append(time.perf_counter() - start)
-        if repeat == 0:
-            check(results)
-    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+            result = run()
+            orders.send((time.perf_counter() - start, result))
 
 
 @contextmanager

@@ -8,31 +8,88 @@ from typing import final
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+How = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+"""Padding, stride, dilation and groups of a convolution."""
 
 ADDITIONS: tuple[object, ...] = ("add", "add_", operator.add, operator.iadd, torch.add)
 RELUS: tuple[object, ...] = ("relu", "relu_", torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
 
 
+LANES = 16
+"""Numbers in the vectors of AVX512."""
+
+
 @final
 class FusedConvolution(nn.Module):
-    """A convolution, plus another tensor if one is given, and ReLU if asked for: one pass over the output."""
+    """A convolution, plus another tensor if one is given, and ReLU if asked for: one pass over the output.
+
+    One vector of output channels leaves a processor waiting for its input. Then two neighbouring pixels are computed as
+    the channels of one, by a kernel that is one pixel wider and moves by two: with channels last, that is the same
+    output in the same place.
+    """
 
     def __init__(self, convolution: nn.Conv2d, norm: nn.BatchNorm2d | None, *, relu: bool) -> None:
         super().__init__()
         weight, bias = folded(convolution, norm)
-        self.weight = nn.Parameter(weight.contiguous(memory_format=torch.channels_last), requires_grad=False)
-        self.bias = nn.Parameter(bias, requires_grad=False)
+        self.weight, self.bias = _frozen(weight), nn.Parameter(bias, requires_grad=False)
         self.relu = "relu" if relu else "none"
-        self.how = (convolution.padding, convolution.stride, convolution.dilation, convolution.groups)
+        assert not isinstance(convolution.padding, str)
+        padding, stride = convolution.padding, convolution.stride
+        self.how: How = (padding, stride, convolution.dilation, convolution.groups)
+        self.in_pairs = _gains_by_pairs(convolution)
+        if self.in_pairs:
+            self.pair_weight = _frozen(torch.cat([F.pad(weight, (0, 1)), F.pad(weight, (1, 0))]))
+            self.pair_bias = nn.Parameter(bias.repeat(2), requires_grad=False)
+            self.pair_how: How = (padding, (stride[0], 2), convolution.dilation, convolution.groups)
+        self.into_other = False
+        """Whether the output may take the other tensor's place, which spares memory and its traffic."""
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        if self.in_pairs and not (x.shape[3] + 2 * self.how[0][1] - self.weight.shape[3] + 1) % 2:
+            pairs = self._run(
+                x, None if other is None else _as_pairs(other), self.pair_weight, self.pair_bias, self.pair_how
+            )
+            return _as_pixels(pairs)
+        return self._run(x, other, self.weight, self.bias, self.how)
+
+    def _run(self, x: Tensor, other: Tensor | None, weight: Tensor, bias: Tensor, how: How) -> Tensor:
         # What torch.compile makes of such a chain too, without its minutes.
         run = torch.ops.mkldnn._convolution_pointwise
         if other is None:
-            out: Tensor = run(x, self.weight, self.bias, *self.how, self.relu, [], "")
+            out: Tensor = run(x, weight, bias, *how, self.relu, [], "")
+        elif self.into_other:
+            into = torch.ops.mkldnn._convolution_pointwise_.binary
+            out = into(other, x, weight, bias, *how, "add", 1.0, self.relu, [], "")
         else:
-            out = run.binary(x, other, self.weight, self.bias, *self.how, "add", 1.0, self.relu, [], "")
+            out = run.binary(x, other, weight, bias, *how, "add", 1.0, self.relu, [], "")
         return out
+
+
+def _frozen(weight: Tensor) -> nn.Parameter:
+    return nn.Parameter(weight.contiguous(memory_format=torch.channels_last), requires_grad=False)
+
+
+def _gains_by_pairs(convolution: nn.Conv2d) -> bool:
+    """Whether its output channels fill one vector and pixels may be computed two by two."""
+    return (
+        convolution.out_channels == LANES
+        and convolution.groups == convolution.stride[1] == convolution.dilation[1] == 1
+        and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    )
+
+
+def _as_pairs(pixels: Tensor) -> Tensor:
+    """[images, channels, rows, columns] as [images, 2 channels, rows, columns / 2]; a view if channels are last."""
+    images, channels, rows, columns = pixels.shape
+    return pixels.permute(0, 2, 3, 1).reshape(images, rows, columns // 2, 2 * channels).permute(0, 3, 1, 2)
+
+
+def _as_pixels(pairs: Tensor) -> Tensor:
+    """The other way round."""
+    images, channels, rows, columns = pairs.shape
+    return pairs.permute(0, 2, 3, 1).reshape(images, rows, 2 * columns, channels // 2).permute(0, 3, 1, 2)
 
 
 def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
@@ -61,6 +118,7 @@ def fused(model: nn.Module) -> nn.Module | None:
     except Exception:  # noqa: BLE001 - networks are anyone's code, and most ways not to be traceable have no name
         return None
     modules = dict(traced.named_modules())
+    _drop_empty(traced, modules)
     gained = False
     for node in list(traced.graph.nodes):
         convolution = modules.get(node.target) if node.op == "call_module" else None
@@ -68,9 +126,19 @@ def fused(model: nn.Module) -> nn.Module | None:
             gained |= _fuse(traced, modules, node, convolution)
     if not gained:
         return None
+    _reuse_memory(traced)
     traced.graph.lint()
     traced.recompile()
     return traced
+
+
+def _drop_empty(traced: fx.GraphModule, modules: dict[str, nn.Module]) -> None:
+    """Take out modules that pass on what they get, such as the shortcut of a residual block."""
+    for node in list(traced.graph.nodes):
+        module = modules.get(str(node.target)) if node.op == "call_module" and len(node.all_input_nodes) == 1 else None
+        if type(module) is nn.Identity or (type(module) is nn.Sequential and not len(module)):
+            node.replace_all_uses_with(node.all_input_nodes[0])
+            traced.graph.erase_node(node)
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
@@ -102,6 +170,23 @@ def _fuse(traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, 
     for old in reversed(chain):
         traced.graph.erase_node(old)
     return len(chain) > 1
+
+
+def _reuse_memory(traced: fx.GraphModule) -> None:
+    """Add into what only fused convolutions have seen, all of them before: nobody else can hold its memory."""
+    modules = dict(traced.named_modules())
+    place = {node: number for number, node in enumerate(traced.graph.nodes)}
+
+    def is_fused(node: fx.Node) -> bool:
+        return node.op == "call_module" and isinstance(modules[str(node.target)], FusedConvolution)
+
+    for node in place:
+        other = node.args[1] if is_fused(node) and len(node.args) == 2 else None
+        if isinstance(other, fx.Node) and is_fused(other) and other is not node.args[0]:
+            earlier = [user for user in other.users if user is not node]
+            module = modules[str(node.target)]
+            assert isinstance(module, FusedConvolution)
+            module.into_other = all(is_fused(user) and place[user] < place[node] for user in earlier)
 
 
 def _chain(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from smoothmix.config import Engine, Precision
 from smoothmix.fusion import fused
+from smoothmix.memory import keep_freed_memory
 
 FUSED = "torch-cpu-fused"
 """Name of the engine that folds BatchNorm, ReLU and additions into convolutions."""
 
-PIECE_NUMBERS = 2**18
-"""Numbers of input to one forward on a processor: few enough that what comes of them inside stays in its cache."""
+PIECE_NUMBERS = 2**20
+"""Numbers of input to one forward on a processor: few enough that large images do not fill the memory."""
 
 LEAST_PIECE = 8
 
@@ -101,6 +102,8 @@ def prepared(
     device = device_of(model)
     on_cpu = device.type == "cpu"
     piece = piece_size(shape, block) if on_cpu else block
+    if on_cpu:
+        keep_freed_memory()
     with ExitStack() as held:
         held.enter_context(eval_mode(model))
         if on_cpu and len(shape) == 3:
@@ -123,7 +126,7 @@ def piece_size(shape: Sequence[int], block: int) -> int:
     """Images in one forward on a processor: a power of two, or the whole block where that is less.
 
     >>> piece_size((1, 28, 28), 256), piece_size((3, 32, 32), 256), piece_size((3, 224, 224), 256)
-    (256, 64, 8)
+    (256, 256, 8)
     """
     fitting = max(LEAST_PIECE, PIECE_NUMBERS // max(1, math.prod(shape)))
     power: int = 2 ** (fitting.bit_length() - 1)

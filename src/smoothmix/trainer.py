@@ -15,6 +15,7 @@ from smoothmix.config import RunConfig
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
 from smoothmix.interruption import Stopped, StopRequest
+from smoothmix.memory import keep_freed_memory
 from smoothmix.methods import Loss, Method
 from smoothmix.run_folder import RunFolder
 from smoothmix.smoothing import noisy_accuracy
@@ -63,6 +64,8 @@ class Trainer:
 
     def __post_init__(self) -> None:
         recipe = self.config.recipe
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = SGD(
             self.model.parameters(),

@@ -1,0 +1,54 @@
+"""`zoo:NAME` stands for a network of the project's own results, wherever that folder is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoothmix import certificates, zoo
+
+from conftest import Run
+from study_cases import run_folder, trained
+
+NAME = "mine-0.50-gaussian"
+SETTINGS = ("--n0", 20, "--n", 300, "--max", 2)
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of results with one network in it, and with what is none."""
+    folder = tmp_path / "results"
+    run_folder(folder / NAME, trained())
+    (folder / "wip").mkdir()
+    (folder / "published.tsv.xz").touch()
+    monkeypatch.setenv(zoo.VARIABLE, str(folder))
+    return folder
+
+
+def test_a_network_of_the_zoo_gives_the_votes_of_its_run_folder(results: Path, smoothmix: Run) -> None:
+    direct = smoothmix("certify", results / NAME, *SETTINGS, "--out", "direct.tsv")
+    named = smoothmix("certify", f"zoo:{NAME}", *SETTINGS, "--out", "named.tsv")
+    assert (direct.code, named.code) == (0, 0)
+    rows = [certificates.read(results.parent / file).rows for file in ("direct.tsv", "named.tsv")]
+    assert [row.counts for row in rows[0]] == [row.counts for row in rows[1]]
+    assert len(rows[0]) == 2
+
+
+def test_what_is_computed_with_the_zoo_goes_to_the_current_folder(results: Path, smoothmix: Run) -> None:
+    before = sorted(results.rglob("*"))
+    assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0
+    assert sorted(results.rglob("*")) == before
+    assert [path.name for path in results.parent.glob("*.tsv")] == ["certificates.tsv"]
+
+
+def test_an_unknown_name_is_answered_with_those_there_are(results: Path, smoothmix: Run) -> None:
+    result = smoothmix("certify", "zoo:mine-0.50-gausian", *SETTINGS)
+    assert result.code != 0
+    assert NAME in result.err
+    assert "wip" not in result.err
+
+
+def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoothmix: Run) -> None:
+    monkeypatch.setenv(zoo.VARIABLE, str(tmp_path))
+    assert "no trained network" in smoothmix("certify", "zoo:anything").err
