@@ -20,7 +20,7 @@ from smoothmix.methods import Loss, Method
 from smoothmix.run_folder import RunFolder
 from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Batch, Epoch, prepared
-from smoothmix.team import Team
+from smoothmix.team import Tally, Team
 from smoothmix.train_metrics import EpochMetrics, Listeners, StepProgress, append_line, keep_lines
 from smoothmix.weights import save_weights
 
@@ -36,6 +36,7 @@ class Objective(nn.Module):
         super().__init__()
         self.network = network
         self.method = method
+        self.tally = Tally()
 
     def forward(self, x: Tensor, y: Tensor, noise: Tensor, mix: Tensor, epoch: int) -> Loss:
         return self.method.loss(self.network, x, y, epoch=epoch, noise=noise, mix=mix)
@@ -73,6 +74,7 @@ class Trainer:
             momentum=recipe.momentum,
             nesterov=recipe.nesterov,
             weight_decay=recipe.weight_decay,
+            fused=True,  # one pass over the weights
         )
         self.state = State(model={}, optimiser={})
 
@@ -105,15 +107,16 @@ class Trainer:
     def run(self) -> EpochMetrics | None:
         """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
         metrics = None
-        objective = self.team.wrap(Objective(self.model, self.method))
+        bare = Objective(self.model, self.method).to(self.device)
+        objective = self.team.wrap(bare)
         while self.state.epoch < self.config.recipe.epochs:
-            metrics = self._epoch(objective)
+            metrics = self._epoch(objective, bare.tally)
         if self.team.place.is_main:
             save_weights(self.model, self.folder.weights)
         self.finished = True
         return metrics
 
-    def _epoch(self, objective: nn.Module) -> EpochMetrics:
+    def _epoch(self, objective: nn.Module, tally: Tally) -> EpochMetrics:
         number, recipe = self.state.epoch, self.config.recipe
         for group in self.optimiser.param_groups:
             group["lr"] = recipe.rate(number)
@@ -121,7 +124,7 @@ class Trainer:
         started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
         self.model.train()
         for step in prepared(epoch, first=self.state.step, workers=self.workers):
-            totals = self._step(objective, step, number)
+            totals = self._step(objective, tally, step, number)
             self.state.step += 1
             self.state.seconds = before + time.monotonic() - started
             self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
@@ -139,7 +142,7 @@ class Trainer:
             self.listeners.on_epoch(metrics)
         return metrics
 
-    def _step(self, objective: nn.Module, step: Batch, epoch: int) -> dict[str, float]:
+    def _step(self, objective: nn.Module, tally: Tally, step: Batch, epoch: int) -> dict[str, float]:
         """Take one step; the sums of loss and parts over its images in all processes, and whether to stop."""
         torch.manual_seed(step.seed)
         x = step.x.to(self.device, memory_format=torch.channels_last)
@@ -148,13 +151,14 @@ class Trainer:
             loss: Loss = objective(x, y, noise, mix, epoch)
         values = {"loss": loss.total.item(), **{name: float(part) for name, part in loss.parts.items()}}
         sums = {name: value * step.counted for name, value in values.items()}
-        # Under way while gradients are computed.
-        arriving = self.team.sums({**sums, "samples": step.counted, "stop": float(self.stop.asked)})
+        totals = {**sums, "samples": step.counted, "stop": float(self.stop.asked)}
         self.optimiser.zero_grad(set_to_none=True)
         # Losses are means over images and gradients are averaged over processes, whose shares may differ.
         weight = step.counted * self.team.place.world_size / step.total
-        (loss.total * weight).backward()  # type: ignore[no-untyped-call]
-        totals = arriving()
+        carried = 0.0 if self.team.place.alone else tally.load(totals)
+        (loss.total * weight + carried).backward()  # type: ignore[no-untyped-call]
+        if not self.team.place.alone:
+            totals = tally.totals(self.team.place)
         means = {name: totals[name] / step.total for name in values}
         if not all(map(math.isfinite, means.values())):
             raise self.team.ending(SmoothmixError(self._lost(means)))
