@@ -26,14 +26,19 @@ def main() -> None:
     """Print the table, and put it into the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results_table", description=__doc__)
     parser.add_argument("--published", type=Path, help="folder of the published logs, with mnist/ in it")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page has another table")
     options = parser.parse_args()
     if options.published:
         keep_published(options.published)
     text = table(runs())
     print(text)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
+    now = PAGE.read_text()
+    before, _, rest = now.partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    page = f"{before}{BEGIN}\n{text}\n{END}{after}"
+    if options.check and page != now:
+        raise SystemExit(f"{PAGE} has another table: make results writes this one")
+    PAGE.write_text(page)
 
 
 def keep_published(folder: Path) -> None:
