@@ -29,9 +29,6 @@ from smoothmix.interruption import Stopped, StopRequest
 PATIENCE = timedelta(hours=2)
 """How long one process waits for another that is alive: to start, to save a checkpoint, to evaluate."""
 
-MEGABYTES_AT_ONCE = 25
-"""Of gradients that are exchanged together between processors."""
-
 BETWEEN_LOOKS = 0.02
 """Seconds between two looks at the store."""
 
@@ -46,12 +43,7 @@ class Team:
         """The module with gradients averaged over all processes, and rank 0's weights and buffers everywhere."""
         if self.place.alone:
             return module
-        # By default small parts are sent while others are still computed, which is good for GPUs; a processor has only
-        # the same cores for both, and one exchange after all is faster. A size that is given holds for the first too.
-        on_gpu = any(weight.is_cuda for weight in module.parameters())
-        return DistributedDataParallel(
-            module, gradient_as_bucket_view=True, bucket_cap_mb=None if on_gpu else MEGABYTES_AT_ONCE
-        )
+        return DistributedDataParallel(module, gradient_as_bucket_view=True)
 
     def any(self, flag: bool) -> bool:
         """Whether a process says so; all of them must ask."""
