@@ -94,7 +94,7 @@ class Tally(nn.Module):
     A second exchange in each step, for them alone, would cost a tenth of the step.
     """
 
-    MOST = 16
+    MOST = 64
 
     def __init__(self) -> None:
         super().__init__()
