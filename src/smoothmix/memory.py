@@ -18,8 +18,9 @@ TAKEN_AT_ONCE = 2**26
 def keep_freed_memory() -> bool:
     """Let the process keep the memory of tensors that are freed, for the next ones; whether that could be arranged.
 
-    By default, glibc gives large pieces back to the system at once, and gets them back page by page, each cleared: a
-    fifth of the time of a network on a processor. What the process holds at most does not change, only for how long.
+    By default, glibc gives large pieces back to the system at once, and gets them back page by page, each cleared:
+    up to a fifth of the time of a network on a processor. What the process holds at most hardly changes, only for how
+    long.
     Someone who has set malloc by the environment is left alone.
     """
     if "GLIBC_TUNABLES" in os.environ or any(name.startswith("MALLOC_") for name in os.environ):
