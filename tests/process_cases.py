@@ -120,6 +120,15 @@ class Jobs:
         launcher = [sys.executable, "-m", "torch.distributed.run", *options.split()]
         return self.start([*launcher, "-m", "smoothmix", *map(str, args)])
 
+    def ranks(self, commands: list[list[str]], **environment: str) -> list[Job]:
+        """Start processes that know of each other by their environment alone, without torchrun to end them together."""
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **environment}
+        size = str(len(commands))
+        common |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        return [
+            self.start(command, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank, command in enumerate(commands)
+        ]
+
     def alive(self) -> dict[int, dict[str, str]]:
         """The environment of every process that bears the mark, by process number."""
         found = {}

@@ -18,8 +18,8 @@ from smoothmix.steps import Epoch
 from smoothmix.team import own_device, synchronised
 
 import gradient_cases
-from conftest import ROOT, Run, small_convnet
-from process_cases import Jobs, free_port, jobs_in, tiny_run
+from conftest import ROOT, Run, command, small_convnet
+from process_cases import Jobs, jobs_in, tiny_run
 
 
 @pytest.fixture
@@ -100,18 +100,8 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
 
 def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -> None:
     tiny_run(tmp_path)
-    port = str(free_port())
-    ranks = [
-        jobs.smoothmix(
-            *("train", "--config", "config.toml", "--out", "run", "--seed", rank, "--device", "cpu"),
-            RANK=str(rank),
-            WORLD_SIZE="2",
-            LOCAL_RANK=str(rank),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank in range(2)
-    ]
+    settings = ("train", "--config", "config.toml", "--out", "run", "--device", "cpu")
+    ranks = jobs.ranks([list(command(*settings, "--seed", rank)) for rank in range(2)])
     assert [job.wait() for job in ranks] == [SaidElsewhere.exit_code, UsageError.exit_code]
     assert ranks[0].said == ""
     assert "smoothmix: rank 1: rank 0 was started otherwise: seed is 0 there and 1 here" in ranks[1].said

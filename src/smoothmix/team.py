@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from smoothmix.distributed import Place, SaidElsewhere
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.exchange import SharedMean, average_bucket, shared_mean
 from smoothmix.interruption import Stopped, StopRequest
 
 PATIENCE = timedelta(hours=2)
@@ -38,12 +39,19 @@ class Team:
     """All processes of a run; a single one is a team too, and then nothing is sent."""
 
     place: Place = field(default_factory=Place)
+    mean: SharedMean | None = None
+    """How gradients are averaged, if not torch's way."""
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients averaged over all processes, and rank 0's weights and buffers everywhere."""
         if self.place.alone:
             return module
-        return DistributedDataParallel(module, gradient_as_bucket_view=True)
+        if self.mean is None or any(weight.dtype != torch.float32 for weight in module.parameters()):
+            return DistributedDataParallel(module, gradient_as_bucket_view=True)
+        # A size that is given holds for the first portion too, else small: every portion is a wait for the slowest.
+        wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=25)
+        wrapped.register_comm_hook(self.mean, average_bucket)
+        return wrapped
 
     def any(self, flag: bool) -> bool:
         """Whether a process says so; all of them must ask."""
@@ -125,9 +133,10 @@ def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team
         # Numbers for bookkeeping are on the CPU wherever the network is.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world_size, timeout=PATIENCE)
-        members = Team(place)
-        yield members
-        members.any(False)  # with gloo, whoever leaves first may make another abort at its exit
+        with shared_mean(place) if device.type == "cpu" else nullcontext() as mean:
+            members = Team(place, mean)
+            yield members
+            members.any(False)  # with gloo, whoever leaves first may make another abort at its exit
     except RuntimeError as error:
         if not _is_loss(error):
             raise

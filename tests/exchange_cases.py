@@ -1,0 +1,69 @@
+"""One of several processes that average numbers in shared memory: exchange_cases.py CASE."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import distributed as dist
+
+from smoothmix.distributed import Place, place
+from smoothmix.exchange import PIECE, SharedMean, shared_mean
+
+
+def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
+    """Sizes around that of a piece, while every process is late at times."""
+    assert mean is not None
+    delays = np.random.default_rng(here.rank)
+    for number, size in enumerate([1, 5, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7, *[1000] * 300]):
+        of_ranks = [
+            torch.randn(size, generator=torch.manual_seed(100 * number + rank)) for rank in range(here.world_size)
+        ]
+        numbers = of_ranks[here.rank].clone()
+        if delays.random() < 0.1:
+            time.sleep(0.05 * delays.random())
+        mean.average(numbers)
+        assert torch.equal(numbers, torch.stack(of_ranks).mean(0)), f"exchange {number} of {size} numbers"
+
+
+def one_is_killed(here: Place, mean: SharedMean | None) -> None:
+    """The others hear of it in the exchange that the last rank never enters."""
+    assert mean is not None
+    mean.average(torch.zeros(10))
+    if here.rank == here.world_size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        mean.average(torch.zeros(10))
+    except dist.DistError as error:
+        print(error)
+        os._exit(0)  # the group cannot be left in an orderly way any more
+    raise AssertionError("nobody has noticed")
+
+
+def one_cannot(here: Place, mean: SharedMean | None) -> None:
+    """All of them do without where one has to."""
+    assert mean is None
+
+
+CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
+    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot)
+}
+
+if __name__ == "__main__":
+    here, case = place(), sys.argv[1]
+    if case == "one_cannot" and here.rank == 1:
+
+        def refuse(pid: int, flags: int = 0) -> int:
+            raise PermissionError("not in this container")
+
+        os.pidfd_open = refuse
+    dist.init_process_group("gloo")
+    with shared_mean(here) as mean:
+        CASES[case](here, mean)
+    dist.barrier()
+    dist.destroy_process_group()

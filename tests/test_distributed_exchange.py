@@ -1,0 +1,65 @@
+"""Gradients averaged in memory that processes of one machine share."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from smoothmix.distributed import Place
+from smoothmix.errors import SmoothmixError
+from smoothmix.exchange import shared_mean
+
+from conftest import ROOT, command
+from process_cases import Job, Jobs, jobs_in, tiny_run, until_saved
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with jobs_in(tmp_path) as started:
+        yield started
+
+
+def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
+    script = [sys.executable, str(ROOT / "tests" / "exchange_cases.py"), case]
+    return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_process_has_the_mean(jobs: Jobs, world_size: int) -> None:
+    """To the last bit, for every size, whoever is late."""
+    for job in ranks(jobs, "equals_the_mean", world_size):
+        assert job.wait() == 0, job.said
+
+
+def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
+    *others, killed = ranks(jobs, "one_is_killed", 3)
+    assert killed.wait() == -signal.SIGKILL
+    for job in others:
+        assert job.wait() == 0, job.said
+        assert "it ended in the middle of a step" in job.said
+
+
+def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) -> None:
+    """Without a launcher that would end the others."""
+    tiny_run(tmp_path, epochs=10_000)
+    training = command("train", "--config", "config.toml", "--out", "run", "--device", "cpu")
+    first, second = jobs.ranks([list(training)] * 2)
+    until_saved(tmp_path / "run")
+    second.process.kill()
+    assert first.wait() == SmoothmixError.exit_code
+    assert "smoothmix: another process of the run is gone (" in first.said
+    assert "the same command goes on from the last checkpoint" in first.said
+
+
+def test_all_do_without_where_one_cannot(jobs: Jobs) -> None:
+    for job in ranks(jobs, "one_cannot", 3):
+        assert job.wait() == 0, job.said
+
+
+def test_processes_on_several_machines_share_no_memory() -> None:
+    with shared_mean(Place(0, 4, 0, 2)) as mean:
+        assert mean is None
