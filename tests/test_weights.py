@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import stat
 import struct
 import zipfile
 from collections import OrderedDict
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.errors import CheckpointError
-from smoothmix.files import atomic_write, replace_file
 from smoothmix.models import Network, build, cifar_resnet
 from smoothmix.weights import import_checkpoint, load_weights, save_weights, state_hash
 
@@ -105,32 +103,6 @@ def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
     wide, high = (nn.ParameterList([torch.zeros(shape)]) for shape in ((2, 3), (3, 2)))
     assert state_hash(wide) != state_hash(high)
     assert len({state_hash(network.to(dtype)) for dtype in (torch.bfloat16, torch.float16, torch.float32)}) == 3
-
-
-def test_writing_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    atomic_write(path, b"old")
-    with pytest.raises(KeyboardInterrupt), replace_file(path) as temporary:
-        raise KeyboardInterrupt(temporary.write_bytes(b"half of the n"))
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_content_is_on_the_disk_before_the_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, seen = tmp_path / "file", []
-    monkeypatch.setattr(os, "fsync", lambda file: seen.append((stat.S_ISDIR(os.fstat(file).st_mode), path.exists())))
-    atomic_write(path, b"new")
-    assert seen == [(False, False), (True, True)]
-
-
-def test_a_file_is_replaced_through_a_link_and_others_may_read_it(tmp_path: Path) -> None:
-    path, link = tmp_path / "file", tmp_path / "link"
-    path.touch()
-    link.symlink_to(path)
-    atomic_write(link, b"new")
-    assert (link.is_symlink(), path.read_bytes()) == (True, b"new")
-    (tmp_path / "usual").touch()
-    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 # Published checkpoints
