@@ -1,4 +1,4 @@
-"""One of several processes that average numbers in shared memory: exchange_cases.py CASE."""
+"""One of several processes that tell each other something: exchange_cases.py CASE."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import distributed as dist
 
 from smoothmix.distributed import Place, place
 from smoothmix.exchange import PIECE, SharedMean, shared_mean
+from smoothmix.team import Team
 
 
 def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
@@ -50,8 +51,17 @@ def one_cannot(here: Place, mean: SharedMean | None) -> None:
     assert mean is None
 
 
+def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
+    """Before the network is evaluated everyone has the statistics that are saved."""
+    norm = torch.nn.BatchNorm2d(3)
+    for buffer in norm.buffers():
+        buffer.fill_(here.rank + 7)
+    Team(here, mean).share_buffers(norm)
+    assert [buffer.unique().tolist() for buffer in norm.buffers()] == [[7], [7], [7]]
+
+
 CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
-    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot)
+    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot, buffers_of_rank_0)
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Gradients averaged in memory that processes of one machine share."""
+"""What training processes tell each other, foremost gradients in memory that they share."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) 
     assert "the same command goes on from the last checkpoint" in first.said
 
 
-def test_all_do_without_where_one_cannot(jobs: Jobs) -> None:
-    for job in ranks(jobs, "one_cannot", 3):
+@pytest.mark.parametrize("case", ["one_cannot", "buffers_of_rank_0"])
+def test_all_processes_follow_one(jobs: Jobs, case: str) -> None:
+    """All do without shared memory where one cannot use it; all evaluate with the statistics of rank 0."""
+    for job in ranks(jobs, case, 3):
         assert job.wait() == 0, job.said
 
 

@@ -14,6 +14,8 @@ from smoothmix import data, methods
 from smoothmix.config import RunConfig
 from smoothmix.distributed import Place, SaidElsewhere, place
 from smoothmix.errors import UsageError
+from smoothmix.runs import load_run
+from smoothmix.smoothing import noisy_accuracy
 from smoothmix.steps import Epoch
 from smoothmix.team import own_device, synchronised
 
@@ -94,8 +96,23 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
         one, more = (
             json.loads((tmp_path / f"{kind} {name}" / "metrics.jsonl").read_text()) for kind in ("one", "many")
         )
+        assert more["accuracy"] == pytest.approx(one["accuracy"], abs=0.06), "an image of 18 may be on the edge"
         assert more["loss"] == pytest.approx(one["loss"], abs=1e-4)
         assert more["parts"] == pytest.approx(one["parts"], abs=1e-4)
+
+
+def test_the_accuracy_is_that_of_the_saved_network(tmp_path: Path, jobs: Jobs) -> None:
+    """Two processes see a part of the images each."""
+    config = tiny_run(tmp_path, images=1100, epochs=1)
+    job = jobs.torchrun(
+        "--standalone --nproc-per-node 2",
+        *("train", "--config", "config.toml", "--out", "run", "--device", "cpu"),
+    )
+    assert job.wait() == 0, job.said
+    said = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["accuracy"]
+    network = load_run(tmp_path / "run")[1]
+    images = data.load(config.data, "test")
+    assert said == pytest.approx(noisy_accuracy(network, images, sigma=0.5, seed=config.recipe.seed), abs=1e-9)
 
 
 def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -> None:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from smoothmix import data, methods, presets
+from smoothmix import data, methods, presets, smoothing
 from smoothmix.checkpoint import load_state
 from smoothmix.config import RunConfig
+from smoothmix.distributed import Place
 from smoothmix.errors import CheckpointError, SmoothmixError, UsageError
 from smoothmix.randomness import Domain, gaussian
 from smoothmix.run_folder import RunFolder
@@ -168,7 +169,9 @@ def test_an_unfinished_run_says_what_to_do(tiny: RunConfig, tmp_path: Path) -> N
         load_run(tmp_path)
 
 
-def test_noisy_accuracy_is_that_of_a_slow_loop(tiny: RunConfig, tmp_path: Path) -> None:
+def test_noisy_accuracy_is_that_of_a_slow_loop(
+    tiny: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     train(tiny, tmp_path / "run")
     model, dataset = load_run(tmp_path / "run")[1], data.load(tiny.data, "test")
     right = 0
@@ -176,7 +179,12 @@ def test_noisy_accuracy_is_that_of_a_slow_loop(tiny: RunConfig, tmp_path: Path) 
     for i in range(len(dataset)):
         noise = torch.from_numpy(gaussian(0, Domain.EVALUATION, 0, i, 1, dataset.shape))
         right += int(model(dataset.images([i]) + 0.5 * noise).argmax() == dataset.labels[i])
-    assert noisy_accuracy(model, dataset, sigma=0.5, seed=0) == pytest.approx(right / len(dataset), abs=0.01)
+    whole = noisy_accuracy(model, dataset, sigma=0.5, seed=0)
+    assert whole == pytest.approx(right / len(dataset), abs=0.01)
+    monkeypatch.setattr(smoothing, "EVALUATION_BATCH", 7)
+    parts = [noisy_accuracy(model, dataset, sigma=0.5, seed=0, place=Place(rank, 3)) for rank in range(3)]
+    assert all(0 < part < whole for part in parts)
+    assert sum(parts) == pytest.approx(whole, abs=0.01)
 
 
 def test_the_command_trains_resumes_and_says_when_it_is_done(smoothmix: Run, tiny: RunConfig, tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ class Place:
         return positions[first:last]
 
 
+ALONE = Place()
+
+
 class SaidElsewhere(SmoothmixError):  # noqa: N818 - the error is another's
     """What ends every process of a job and rank 0 explains: the others end with its exit code, without a word."""
 

@@ -25,6 +25,7 @@ from smoothmix.config import (
     require_seed,
     require_sigma,
 )
+from smoothmix.distributed import ALONE, Place
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference import Prepared, device_of, eval_mode, one_thread_per_forward, prepared
 from smoothmix.models import Network
@@ -184,13 +185,16 @@ EVALUATED_IMAGES = 10_000
 EVALUATION_BATCH = 500
 
 
-def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: int) -> float:
-    """Share of images, each with one noise, that the network classifies right; of very many, an even selection."""
+def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, place: Place = ALONE) -> float:
+    """Share of images, each with one noise, that the network classifies right; of very many, an even selection.
+
+    With several processes, this one's part of it: their sum is the accuracy.
+    """
     device = device_of(model)
     chosen = np.arange(0, len(dataset), -(-len(dataset) // EVALUATED_IMAGES))
     right = 0
     with eval_mode(model), torch.inference_mode():
-        for first in range(0, len(chosen), EVALUATION_BATCH):
+        for first in range(0, len(chosen), EVALUATION_BATCH)[place.rank :: place.world_size]:
             indices = chosen[first : first + EVALUATION_BATCH]
             noise = torch.from_numpy(
                 randomness.gaussian(seed, Domain.EVALUATION, 0, first, len(indices), dataset.shape)

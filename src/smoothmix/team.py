@@ -53,13 +53,23 @@ class Team:
         wrapped.register_comm_hook(self.mean, average_bucket)
         return wrapped
 
+    def total(self, number: float) -> float:
+        """The sum over all processes; all of them must ask."""
+        if self.place.alone:
+            return number
+        total = torch.tensor(number, dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total)
+
     def any(self, flag: bool) -> bool:
         """Whether a process says so; all of them must ask."""
-        if self.place.alone:
-            return flag
-        said = torch.tensor(float(flag))
-        dist.all_reduce(said)
-        return bool(said > 0)
+        return self.total(float(flag)) > 0
+
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give rank 0's buffers to everyone: of BatchNorm's statistics, its own are those that are saved."""
+        if not self.place.alone:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, src=0)
 
     def from_main(self, make: Callable[[], bytes]) -> bytes:
         """What rank 0 makes, for everyone; where it fails, all end with its exit code, and only rank 0 says why."""

@@ -191,13 +191,14 @@ class Trainer:
         )
 
     def _accuracy(self, steps: int) -> float:
-        """Accuracy of rank 0's network, which has the statistics that are saved; broken off when told to stop."""
-        accuracy: float | None = math.nan
-        if self.team.place.is_main:
-            accuracy = self.stop.unless_asked(
-                lambda: noisy_accuracy(self.model, self.test, sigma=self.method.sigma, seed=self.config.recipe.seed)
-            )
-        if self.team.any(accuracy is None) or accuracy is None:
+        """Accuracy of the network as it is saved, of which each process does a part; broken off when told to stop."""
+        self.team.share_buffers(self.model)
+        sigma, seed, place = self.method.sigma, self.config.recipe.seed, self.team.place
+        part = self.stop.unless_asked(
+            lambda: noisy_accuracy(self.model, self.test, sigma=sigma, seed=seed, place=place)
+        )
+        accuracy = self.team.total(math.nan if part is None else part)
+        if math.isnan(accuracy):
             raise self._stopped(steps)
         return accuracy
 
