@@ -51,6 +51,11 @@ def one_cannot(here: Place, mean: SharedMean | None) -> None:
     assert mean is None
 
 
+def memory_of_another(here: Place, mean: SharedMean | None) -> None:
+    """It is left alone: in a container, the number of a process may be that of another."""
+    assert mean is None
+
+
 def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
     """Before the network is evaluated everyone has the statistics that are saved."""
     norm = torch.nn.BatchNorm2d(3)
@@ -61,7 +66,7 @@ def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
 
 
 CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
-    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot, buffers_of_rank_0)
+    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot, memory_of_another, buffers_of_rank_0)
 }
 
 if __name__ == "__main__":
@@ -72,6 +77,9 @@ if __name__ == "__main__":
             raise PermissionError("not in this container")
 
         os.pidfd_open = refuse
+    if case == "memory_of_another" and here.is_main:
+        real = os.memfd_create
+        os.memfd_create = lambda name: real("not what it should be called")
     dist.init_process_group("gloo")
     with shared_mean(here) as mean:
         CASES[case](here, mean)

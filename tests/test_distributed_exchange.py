@@ -55,7 +55,7 @@ def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) 
     assert "the same command goes on from the last checkpoint" in first.said
 
 
-@pytest.mark.parametrize("case", ["one_cannot", "buffers_of_rank_0"])
+@pytest.mark.parametrize("case", ["one_cannot", "memory_of_another", "buffers_of_rank_0"])
 def test_all_processes_follow_one(jobs: Jobs, case: str) -> None:
     """All do without shared memory where one cannot use it; all evaluate with the statistics of rank 0."""
     for job in ranks(jobs, case, 3):

@@ -9,12 +9,14 @@ longer than the sum itself: with LeNet on two cores about a twentieth of every s
 import mmap
 import os
 import platform
+import secrets
 import select
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -34,8 +36,8 @@ LINE = 8
 AWAKE = 0.02
 """Seconds for which a process with a core of its own waits without sleeping: most waits are shorter."""
 
-ASLEEP = 0.001
-"""Seconds between two looks after that."""
+ASLEEP = 1
+"""Milliseconds between two looks after that."""
 
 
 @dataclass
@@ -48,8 +50,8 @@ class SharedMean:
     it before the one after."""
     written: NDArray[np.int64]
     """How many exchanges each process has written."""
-    others: list[int]
-    """Descriptors by which the kernel says that another process has ended."""
+    others: select.poll
+    """Through it the kernel says that another process has ended."""
     exchanges: int = field(default=0, init=False)
 
     def average(self, numbers: Tensor) -> None:
@@ -69,7 +71,7 @@ class SharedMean:
         while self._missing():
             if time.monotonic() < asleep_from:
                 time.sleep(0)  # lets the other threads of this process go on
-            elif select.select(self.others, [], [], ASLEEP)[0] and self._missing():
+            elif self.others.poll(ASLEEP) and self._missing():
                 raise dist.DistError("it ended in the middle of a step")
 
     def _missing(self) -> bool:
@@ -104,19 +106,26 @@ def _possible(place: Place) -> bool:
 
 def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
     slots, counters = 2 * place.world_size * PIECE * 4, place.world_size * LINE * 8
-    own = torch.tensor([os.getpid(), _nameless(slots + counters, held) if place.is_main else -1])
-    all_of_them = own.new_empty(place.world_size, 2)
+    mark = secrets.randbits(62)
+    own = torch.tensor([os.getpid(), mark, _own_memory(slots + counters, mark, held) if place.is_main else -1])
+    all_of_them = own.new_empty(place.world_size, len(own))
     dist.all_gather(list(all_of_them), own)
-    (owner, descriptor), pids = all_of_them[0].tolist(), all_of_them[:, 0].tolist()
+    (owner, mark, descriptor), pids = all_of_them[0].tolist(), all_of_them[:, 0].tolist()
     try:
-        opened = os.open(f"/proc/{owner}/fd/{descriptor}", os.O_RDWR)
+        # In a container of its own this number could be that of another process, and the file anyone's.
+        where = Path(f"/proc/{owner}/fd/{descriptor}")
+        if _name(mark) not in str(where.readlink()):
+            return None
+        opened = os.open(where, os.O_RDWR)
         held.callback(os.close, opened)
         memory = torch.frombuffer(mmap.mmap(opened, slots + counters), dtype=torch.uint8)
-        others = [os.pidfd_open(pid) for rank, pid in enumerate(pids) if rank != place.rank]
-    except OSError:  # processes in containers of their own, or a kernel that does not allow it
+        others = select.poll()
+        for pid in pids[: place.rank] + pids[place.rank + 1 :]:
+            process = os.pidfd_open(pid)
+            held.callback(os.close, process)
+            others.register(process, select.POLLIN)
+    except OSError:  # the kernel does not allow it
         return None
-    for other in others:
-        held.callback(os.close, other)
     return SharedMean(
         rank=place.rank,
         slots=memory[:slots].view(torch.float32).view(2, place.world_size, PIECE),
@@ -125,11 +134,15 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
     )
 
 
-def _nameless(size: int, held: ExitStack) -> int:
+def _name(mark: int) -> str:
+    return f"smoothmix-{mark}"
+
+
+def _own_memory(size: int, mark: int, held: ExitStack) -> int:
     """A descriptor of memory of which nothing is left when the last process has ended, however it ends; or -1."""
     descriptor = -1
     with suppress(OSError):
-        descriptor = os.memfd_create("smoothmix")
+        descriptor = os.memfd_create(_name(mark))
         held.callback(os.close, descriptor)
         os.ftruncate(descriptor, size)
     return descriptor
