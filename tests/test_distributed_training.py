@@ -104,10 +104,8 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
 def test_the_accuracy_is_that_of_the_saved_network(tmp_path: Path, jobs: Jobs) -> None:
     """Two processes see a part of the images each."""
     config = tiny_run(tmp_path, images=1100, epochs=1)
-    job = jobs.torchrun(
-        "--standalone --nproc-per-node 2",
-        *("train", "--config", "config.toml", "--out", "run", "--device", "cpu"),
-    )
+    settings = ("--config", "config.toml", "--out", "run", "--device", "cpu")
+    job = jobs.torchrun("--standalone --nproc-per-node 2", "train", *settings)
     assert job.wait() == 0, job.said
     said = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["accuracy"]
     network = load_run(tmp_path / "run")[1]

@@ -45,6 +45,7 @@ class Place:
 
 
 ALONE = Place()
+"""A process without others."""
 
 
 class SaidElsewhere(SmoothmixError):  # noqa: N818 - the error is another's

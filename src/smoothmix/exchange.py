@@ -1,7 +1,7 @@
 """Gradients of processes on one machine, averaged in memory that they share.
 
 On processors torch sends them through sockets. A process that waits at a socket sleeps, and waking up and copying take
-longer than the sum itself: with LeNet on two cores about a twentieth of every step.
+longer than the sum itself: with LeNet on two cores a twentieth to a tenth of every step.
 """
 
 # No annotations from the future: torch compares the types of a hook's arguments with its own.
