@@ -32,6 +32,28 @@ def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
         assert torch.equal(numbers, torch.stack(of_ranks).mean(0)), f"exchange {number} of {size} numbers"
 
 
+def busy_while_waiting(here: Place, mean: SharedMean | None) -> None:
+    """What a process does before it waits keeps nobody waiting, and it can tell when all others are there."""
+    assert mean is not None
+    ends = []
+
+    def work(waiting: Callable[[], bool]) -> None:
+        """Until all are there: for ever, if others did not have this process's numbers by now."""
+        deadline = time.monotonic() + 30
+        while waiting() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        ends.append(waiting())
+
+    mean.meanwhile = work
+    for number in range(20):
+        if number % here.world_size == here.rank:
+            time.sleep(0.02)
+        numbers = torch.full((10,), float(here.rank))
+        mean.average(numbers)
+        assert numbers.tolist() == [(here.world_size - 1) / 2] * 10
+    assert ends == [False] * 20
+
+
 def one_is_killed(here: Place, mean: SharedMean | None) -> None:
     """The others hear of it in the exchange that the last rank never enters."""
     assert mean is not None
@@ -66,7 +88,15 @@ def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
 
 
 CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
-    case.__name__: case for case in (equals_the_mean, one_is_killed, one_cannot, memory_of_another, buffers_of_rank_0)
+    case.__name__: case
+    for case in (
+        equals_the_mean,
+        busy_while_waiting,
+        one_is_killed,
+        one_cannot,
+        memory_of_another,
+        buffers_of_rank_0,
+    )
 }
 
 if __name__ == "__main__":

@@ -55,6 +55,11 @@ def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) 
     assert "the same command goes on from the last checkpoint" in first.said
 
 
+def test_processes_do_something_useful_while_they_wait(jobs: Jobs) -> None:
+    for job in ranks(jobs, "busy_while_waiting", 3):
+        assert job.wait() == 0, job.said
+
+
 @pytest.mark.parametrize("case", ["one_cannot", "memory_of_another", "buffers_of_rank_0"])
 def test_all_processes_follow_one(jobs: Jobs, case: str) -> None:
     """All do without shared memory where one cannot use it; all evaluate with the statistics of rank 0."""

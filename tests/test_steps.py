@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies
 
 from smoothmix import data, methods
 from smoothmix.randomness import Domain, gaussian
-from smoothmix.steps import Epoch, cut, prepared
+from smoothmix.steps import Ahead, Epoch, cut, prepared
 
 
 def test_chunks_are_those_of_the_published_code() -> None:
@@ -43,3 +44,17 @@ def test_steps_come_in_order_from_threads_and_processes(workers: int) -> None:
     steps = list(prepared(epoch, first=1, workers=workers))
     assert len(steps) == 3
     assert all(torch.equal(step.x, epoch[i].x) for i, step in enumerate(steps, start=1))
+
+
+@given(first=strategies.integers(0, 9), waits=strategies.lists(strategies.integers(0, 5), min_size=9, max_size=9))
+def test_steps_made_ahead_are_the_same_however_long_a_process_waits(first: int, waits: list[int]) -> None:
+    epoch = Epoch(data.load("sample", "train"), methods.make("gaussian", sigma=0.5), 0, 0, 500)
+    ahead, seeds = Ahead(epoch, first), []
+    for step, looks in zip(ahead, waits, strict=False):
+        seeds.append(step.seed)
+        answers = iter([True] * looks)
+        ahead.work(lambda answers=answers: next(answers, False))
+        left = len(epoch) - first - len(seeds)
+        assert min(left, 1) <= len(ahead.ready) <= min(left, Ahead.MOST), "the next is ready, and not too many are"
+        assert len(ahead.ready) >= min(left, Ahead.MOST, looks), "waiting is used"
+    assert seeds == [epoch[number].seed for number in range(first, len(epoch))]

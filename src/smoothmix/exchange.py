@@ -13,7 +13,7 @@ import secrets
 import select
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +52,14 @@ class SharedMean:
     """How many exchanges each process has written."""
     others: select.poll
     """Through it the kernel says that another process has ended."""
+    meanwhile: Callable[[Callable[[], bool]], None] | None = None
+    """What to do between writing and waiting; it is told how to ask whether anybody is still waited for."""
     exchanges: int = field(default=0, init=False)
+
+    @property
+    def spare_cores(self) -> bool:
+        """Whether each process may have one more core than it computes with."""
+        return _cores() >= len(self.written) * (torch.get_num_threads() + 1)
 
     def average(self, numbers: Tensor) -> None:
         """Replace the numbers by their means; every process must ask, with as many."""
@@ -61,13 +68,14 @@ class SharedMean:
             slots[self.rank] = piece
             self.exchanges += 1
             self.written[self.rank] = self.exchanges
+            if self.meanwhile:
+                self.meanwhile(self._missing)
             self._wait()
             torch.mean(slots, 0, out=piece)
 
     def _wait(self) -> None:
         """Until all have written as many exchanges as this process has."""
-        enough_cores = len(os.sched_getaffinity(0)) >= len(self.written)
-        asleep_from = time.monotonic() + (AWAKE if enough_cores else 0.0)
+        asleep_from = time.monotonic() + (AWAKE if _cores() >= len(self.written) else 0.0)
         while self._missing():
             if time.monotonic() < asleep_from:
                 time.sleep(0)  # lets the other threads of this process go on
@@ -76,6 +84,11 @@ class SharedMean:
 
     def _missing(self) -> bool:
         return bool(self.written.min() < self.exchanges)
+
+
+def _cores() -> int:
+    """How many cores the processes of this machine may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def average_bucket(mean: SharedMean, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]

@@ -5,11 +5,12 @@ An epoch that is repeated after a crash repeats itself exactly, and several proc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -146,3 +147,34 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
             step = coming.result()
             coming = pool.submit(epoch.__getitem__, number) if number < len(epoch) else None
             yield step
+
+
+@dataclass
+class Ahead:
+    """The steps of an epoch, made ready by a process in the time in which it would only wait for others.
+
+    For one without a core to spare: a thread would take its time from this network, or from that of another process.
+    """
+
+    MOST: ClassVar[int] = 3
+    """Steps that are ready at a time: who is faster for a while makes them, and has the time back when it is slower."""
+
+    epoch: Epoch
+    coming: int
+    """The first step that is not made yet."""
+    ready: deque[Batch] = field(default_factory=deque, init=False)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.ready or self.coming < len(self.epoch):
+            if not self.ready:
+                self._make()
+            yield self.ready.popleft()
+
+    def work(self, waiting: Callable[[], bool]) -> None:
+        """Make the next step ready, which must be done anyway, and more while somebody is waited for."""
+        while self.coming < len(self.epoch) and (not self.ready or (len(self.ready) < self.MOST and waiting())):
+            self._make()
+
+    def _make(self) -> None:
+        self.ready.append(self.epoch[self.coming])
+        self.coming += 1
