@@ -1,9 +1,10 @@
 """How much faster two processes train than one: Gaussian LeNet, batches of 256, one thread a process.
 
-python -m benchmarks.scaling_training [repeats]
+python -m benchmarks.scaling_training [turns]
 
 Each way is the command as a person runs it, on the embedded sample; the rate is that of the training loop after its
-first epoch, from metrics.jsonl. The ways take turns, so that what else the machine does hits them alike. Two processes
+first epoch, from metrics.jsonl. The ways take turns, and ratios are taken within a turn, so that what else the machine
+does hits them alike; how far the ratios of the turns lie apart tells how much it does nevertheless. Two processes
 that know nothing of each other, with half a batch each, show what the machine has to give: no two can do better.
 Ratios are to one process on one core, since two processes have two. A process that is free to use another core has its
 next batch prepared there: a line of its own shows what that is worth.
@@ -23,6 +24,7 @@ from pathlib import Path
 
 BASE = "one process, one core"
 BATCH = 256
+EPOCHS = 10
 TARGET = 1.6
 """What two processes are to reach."""
 
@@ -33,24 +35,32 @@ class Row:
 
     way: str
     images_per_second: float
-    ratio: float
-    """How many times faster than one process."""
+    """The median over turns."""
+    ratios: tuple[float, ...]
+    """How many times faster than one process on one core, in each turn."""
+
+    def __str__(self) -> str:
+        ratio, low, high = statistics.median(self.ratios), min(self.ratios), max(self.ratios)
+        return f"{self.way:22} {self.images_per_second:8,.0f} images/s {ratio:6.2f}x ({low:.2f} to {high:.2f})"
 
 
-def measure(repeats: int = 3) -> list[Row]:
-    """One process, two together, two apart: medians over `repeats` runs of each, taken in turns."""
+def measure(turns: int = 5) -> list[Row]:
+    """One process, two together, two apart, in turns."""
     ways: dict[str, Callable[[], float]] = {
         BASE: on_one_core,
         "one process, free": alone,
         "two together": together,
         "two apart": apart,
     }
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(repeats):
-        for way, run in ways.items():
-            rates[way].append(run())
-    medians = {way: statistics.median(found) for way, found in rates.items()}
-    return [Row(way=way, images_per_second=rate, ratio=rate / medians[BASE]) for way, rate in medians.items()]
+    rates = [{way: run() for way, run in ways.items()} for _ in range(turns)]
+    return [
+        Row(
+            way=way,
+            images_per_second=statistics.median(turn[way] for turn in rates),
+            ratios=tuple(turn[way] / turn[BASE] for turn in rates),
+        )
+        for way in ways
+    ]
 
 
 def on_one_core() -> float:
@@ -90,9 +100,9 @@ def _rate_of_runs(launchers: list[list[str]], *, batch: int) -> float:
 
 
 def _start(launcher: list[str], run: Path, batch: int) -> subprocess.Popen[bytes]:
-    command = ["train", "quick/gaussian", "--epochs", "6", "--device", "cpu", "--batch", str(batch), "--out", str(run)]
+    options = f"--epochs {EPOCHS} --device cpu --batch {batch}".split()
     return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "smoothmix", *command],
+        [sys.executable, *launcher, "-m", "smoothmix", "train", "quick/gaussian", *options, "--out", str(run)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -106,8 +116,8 @@ def _rate(run: Path) -> float:
 
 def main() -> None:
     """Measure and print."""
-    for row in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 3):
-        print(f"{row.way:22} {row.images_per_second:8,.0f} images/s {row.ratio:6.2f}x", flush=True)
+    for row in measure(*map(int, sys.argv[1:2])):
+        print(row, flush=True)
     print(f"target for two together: {TARGET}x")
 
 
