@@ -146,8 +146,9 @@ def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     radii = sorted(chosen | ({extra} if extra is not None else set()))
     accuracy = certified_accuracy(file.radius, file.correct, at=radii)
     abstained = sum(row.predict < 0 for row in file.rows)
+    images = "1 image" if len(file.rows) == 1 else f"{len(file.rows):,} images"
     title = (
-        f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {len(file.rows)} images, "
+        f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {images}, "
         f"sigma {how.sigma:g}, {file.settings.guarantee}, alpha {how.alpha:g}"
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
