@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import distributed as dist
 
+from smoothmix import exchange
+from smoothmix.config import RunConfig
 from smoothmix.distributed import Place, place
 from smoothmix.exchange import PIECE, SharedMean, shared_mean
 from smoothmix.team import Team
+from smoothmix.train import training
 
 
 def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
@@ -29,7 +34,8 @@ def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
         if delays.random() < 0.1:
             time.sleep(0.05 * delays.random())
         mean.average(numbers)
-        assert torch.equal(numbers, torch.stack(of_ranks).mean(0)), f"exchange {number} of {size} numbers"
+        expected = functools.reduce(torch.add, of_ranks) / here.world_size
+        assert torch.equal(numbers, expected), f"exchange {number} of {size} numbers"
 
 
 def busy_while_waiting(here: Place, mean: SharedMean | None) -> None:
@@ -82,10 +88,36 @@ def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
     assert [buffer.unique().tolist() for buffer in norm.buffers()] == [[7], [7], [7]]
 
 
+def prepares_in_two_ways() -> None:
+    """A training run with cores to spare and one without: in folders of their names."""
+    config = RunConfig.load(Path("config.toml"))
+    for name, cores in (("spare", 64), ("busy", 2)):
+        exchange._cores = lambda cores=cores: cores
+        with training(config, Path(name)) as trainer:
+            trainer.run()
+            assert trainer.team.mean is not None
+            assert (trainer.team.mean.meanwhile is None) == (name == "spare")
+
+
+def left_by_one(here: Place, mean: SharedMean | None) -> None:
+    """The others do not wait for a process that lives on without them."""
+    assert mean is not None
+    if here.rank == 1:
+        mean.leave()
+    else:
+        try:
+            mean.average(torch.zeros(10))
+        except dist.DistError as error:
+            print(error)
+        else:
+            raise AssertionError("nobody has noticed")
+
+
 CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
     "equals_the_mean": equals_the_mean,
     "busy_while_waiting": busy_while_waiting,
     "one_is_killed": one_is_killed,
+    "left_by_one": left_by_one,
     "one_cannot": without_memory,
     "memory_of_another": without_memory,
     "buffers_of_rank_0": buffers_of_rank_0,
@@ -93,6 +125,9 @@ CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
 
 if __name__ == "__main__":
     here, case = place(), sys.argv[1]
+    if case == "prepares_in_two_ways":
+        prepares_in_two_ways()
+        sys.exit()
     if case == "one_cannot" and here.rank == 1:
 
         def refuse(pid: int, flags: int = 0) -> int:

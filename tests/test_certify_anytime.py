@@ -67,6 +67,8 @@ def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
     truth = true_radius[::5]
     assert (quick.radius > truth).sum() <= 2  # 200 images at alpha 0.001
     assert verify(quick).ok
+    claims_fewer = replace(quick, rows=(*quick.rows[:3], replace(quick.rows[3], n=1), *quick.rows[4:]))
+    assert [line for line in verify(claims_fewer).problems if "votes, where it says n=1" in line]
     for r in radii:
         assert abs((quick.radius >= r).mean() - (slow.radius >= r).mean()) <= 0.02
     drawn = np.array([row.n for row in quick.rows])

@@ -5,16 +5,20 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
+from smoothmix import team
 from smoothmix.distributed import Place
 from smoothmix.errors import SmoothmixError
 from smoothmix.exchange import shared_mean
+from smoothmix.interruption import StopRequest
 
 from conftest import ROOT, command
-from process_cases import Job, Jobs, jobs_in, tiny_run, until_saved
+from process_cases import Job, Jobs, jobs_in, tiny_run, until_saved, weights_in
 
 
 @pytest.fixture
@@ -28,9 +32,9 @@ def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
     return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+@pytest.mark.parametrize("world_size", [2, 5])
 def test_every_process_has_the_mean(jobs: Jobs, world_size: int) -> None:
-    """To the last bit, for every size, whoever is late."""
+    """To the last bit, for every size, whoever is late; with five, torch's own mean would round by position."""
     for job in ranks(jobs, "equals_the_mean", world_size):
         assert job.wait() == 0, job.said
 
@@ -41,6 +45,27 @@ def test_a_killed_process_is_noticed(jobs: Jobs) -> None:
     for job in others:
         assert job.wait() == 0, job.said
         assert "it ended in the middle of a step" in job.said
+
+
+def test_a_process_that_leaves_and_lives_on_is_noticed(jobs: Jobs) -> None:
+    for rank, job in enumerate(ranks(jobs, "left_by_one", 3)):
+        assert job.wait() == 0, job.said
+        assert ("it left in the middle of a run" in job.said) == (rank != 1)
+
+
+def test_batches_are_the_same_with_and_without_cores_to_spare(tmp_path: Path, jobs: Jobs) -> None:
+    tiny_run(tmp_path)
+    for job in ranks(jobs, "prepares_in_two_ways", 2):
+        assert job.wait() == 0, job.said
+    assert weights_in(tmp_path / "spare") == weights_in(tmp_path / "busy")
+
+
+def test_processes_that_never_come_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(team, "PATIENCE", timedelta(seconds=0.2))
+    with pytest.raises(SmoothmixError, match=r"rank 1, 2 did not come within 0:00:00.2"):
+        team.meet(HashStore(), Place(0, 3), StopRequest())
+    with pytest.raises(SmoothmixError, match="rank 0 did not come within"):
+        team.meet(HashStore(), Place(2, 3), StopRequest())
 
 
 def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from smoothmix.certificates import parts, read
-from smoothmix.certificates.parts import rows_in
+from smoothmix.certificates.parts import Division, rows_in
+from smoothmix.certificates.tools import save
 from smoothmix.certify_run import Progress
 from smoothmix.distributed import Place
 from smoothmix.errors import CertificateError
+from smoothmix.locks import exclusive
 
 from certification_cases import OPTIONS, assert_same, certify_as, leftovers, put_network, run_settings
 from conftest import Run
@@ -160,6 +162,34 @@ def test_a_process_that_dies_while_it_puts_parts_together_is_no_harm(
     before = path.read_bytes()
     assert certify_as(Place(0, 2), run_settings(), path).file == read(path)
     assert path.read_bytes() == before
+    assert_same(path, expected)
+
+
+def test_a_start_while_another_process_puts_the_parts_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: Path
+) -> None:
+    """It finds the file held, and then no parts any more."""
+
+    def die(division: Division) -> bool:
+        raise KeyboardInterrupt
+
+    path, settings = tmp_path / "c.tsv", run_settings()
+    with monkeypatch.context() as patched:
+        patched.setattr(Division, "put_together", die)
+        with pytest.raises(KeyboardInterrupt):
+            certify_as(ALONE, settings, path, shards="1,2,3/3")
+    division = parts.divide(path, settings, asked=None, usual=3)
+    assert not division.unfinished
+    assert not division.complete
+
+    def meanwhile(part: parts.Part, settings: object) -> None:
+        if not division.complete:
+            save(division._merged(), path)
+            parts._remove(division.parts, read(path))
+
+    monkeypatch.setattr(parts, "_refuse_more_images", meanwhile)
+    with exclusive(path.with_suffix(".lock"), what="c.tsv"):
+        assert parts.divide(path, settings, asked=None, usual=3).complete
     assert_same(path, expected)
 
 

@@ -20,9 +20,10 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError
 from smoothmix.interruption import REQUEUE, Stopped, StopRequest, stop_on_sigterm
 from smoothmix.run_folder import RunFolder
-from smoothmix.train import Listeners, training
+from smoothmix.train import EpochMetrics, Listeners, training
+from smoothmix.train_metrics import append_line
 
-from conftest import Run
+from conftest import Run, command
 from process_cases import Jobs, free_port, jobs_in, tiny_run, train_here, until_saved, weights_in
 
 TRAIN = ("train", "--config", "config.toml", "--device", "cpu", "--out")
@@ -63,7 +64,7 @@ def test_a_killed_rank_is_restarted(tmp_path: Path, jobs: Jobs, sample_run: RunC
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(0), signal.SIGKILL)
     assert job.wait() == 0, job.said
-    assert "going on from epoch" in job.said
+    assert "going on with epoch" in job.said
     assert weights_in(tmp_path / "run") == undisturbed
 
 
@@ -78,25 +79,27 @@ def test_two_nodes_train_and_survive_a_kill(
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(1), signal.SIGKILL)
     assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.said for node in nodes)
-    assert "going on from epoch" in nodes[0].said + nodes[1].said
+    assert "going on with epoch" in nodes[0].said + nodes[1].said
     assert weights_in(tmp_path / "run") == undisturbed
 
 
 def test_sigterm_stops_all_ranks_at_one_step(
     tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str, smoothmix: Run
 ) -> None:
+    """Also if only one is told to, as by an evicted pod; started as srun does, without a launcher that kills."""
     sample_run.save(tmp_path / "config.toml")
-    job = jobs.torchrun("--nproc-per-node 2", *TRAIN, "run")
+    ranks = jobs.ranks([list(command(*TRAIN, "run"))] * 2)
     until_saved(tmp_path / "run")
-    job.process.terminate()
-    assert job.wait() != 0
-    assert "stopped by SIGTERM in epoch" in job.said
-    assert "is gone" not in job.said, "nobody was left waiting"
+    ranks[1].process.terminate()
+    assert [rank.wait() for rank in ranks] == [REQUEUE, REQUEUE]
+    assert "stopped by SIGTERM in epoch" in ranks[0].said
+    assert "is gone" not in ranks[0].said, "nobody was left waiting"
+    assert "SIGTERM" not in ranks[1].said, "one speaks"
     state = load_state(RunFolder(tmp_path / "run").state)
-    assert (state.processes, state.epoch >= 1) == (2, True)
+    assert (state.processes, (state.epoch, state.step) > (0, 0)) == (2, True)
     again = smoothmix(*TRAIN, "run")
     assert again.code == 0, again.err
-    assert f"going on from epoch {state.epoch + 1}, step {state.step + 1}" in again.err
+    assert f"going on with epoch {state.epoch + 1}, after step {state.step}\n" in again.err
     assert "the number of processes is 1 now and was 2: sums may round otherwise" in again.err
     assert weights_in(tmp_path / "run") != undisturbed, "in the last digits"
 
@@ -113,6 +116,16 @@ def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(tmp_p
     state = load_state(RunFolder(tmp_path / "run").state)
     assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.said
     assert train_here(config, tmp_path / "run") == whole
+
+
+def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(tmp_path: Path, jobs: Jobs) -> None:
+    """torchrun and Slurm send it to every process of a job."""
+    config = tiny_run(tmp_path, epochs=20)
+    job = jobs.smoothmix(*TRAIN, "run", "--workers", 2, before=os.setsid)
+    until_saved(tmp_path / "run")
+    os.killpg(job.process.pid, signal.SIGTERM)
+    assert job.wait() == REQUEUE, job.said
+    assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
 
 def test_sigterm_breaks_off_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,6 +181,28 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, jobs: Jobs) ->
     assert folder.state.read_bytes() == before
     assert sorted(folder.state.parent.iterdir()) == files, "no half file is left"
     assert train_here(config, tmp_path / "run") == whole
+
+
+def test_a_full_disk_is_said_with_the_file_that_did_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    metrics = EpochMetrics(
+        epoch=1, loss=0.1, parts={}, accuracy=0.5, learning_rate=0.1, images_per_second=1.0, seconds=1.0
+    )
+    with pytest.raises(OSError, match=r"No space left on device: '.*metrics.jsonl'"):
+        append_line(tmp_path / "metrics.jsonl", metrics)
+
+
+def test_what_a_killed_writer_has_left_is_removed_by_the_next_start(tmp_path: Path, jobs: Jobs) -> None:
+    tiny_run(tmp_path, epochs=3)
+    checkpoints = tmp_path / "run" / "checkpoint"
+    checkpoints.mkdir(parents=True)
+    (checkpoints / ".state.pt.0123abcd.tmp").write_bytes(b"half a state")
+    assert jobs.smoothmix(*TRAIN, "run").wait() == 0
+    assert sorted(path.name for path in checkpoints.iterdir()) == [
+        "state-previous.pt",
+        "state.pt",
+        "weights.safetensors",
+    ]
 
 
 def flip(path: Path, where: float) -> None:

@@ -50,7 +50,7 @@ def test_steps_come_in_order_from_threads_and_processes(workers: int) -> None:
 def test_steps_made_ahead_are_the_same_however_long_a_process_waits(first: int, waits: list[int]) -> None:
     epoch = Epoch(data.load("sample", "train"), methods.make("gaussian", sigma=0.5), 0, 0, 500)
     ahead, seeds = Ahead(epoch, first), []
-    for step, looks in zip(ahead, waits, strict=False):
+    for step, looks in zip(ahead.steps(), waits, strict=False):
         seeds.append(step.seed)
         answers = iter([True] * looks)
         ahead.work(lambda answers=answers: next(answers, False))

@@ -31,7 +31,7 @@ PIECE = 2**20
 """Numbers that are exchanged at a time: the memory stays small however large the network is."""
 
 LINE = 8
-"""Distance between two counters, of 8 bytes each: who writes one does not slow down those who read another."""
+"""Distance between counters of two processes, of 8 bytes each: who writes one does not slow down readers of another."""
 
 AWAKE = 0.02
 """Seconds for which a process with a core of its own waits without sleeping: most waits are shorter."""
@@ -50,6 +50,8 @@ class SharedMean:
     it before the one after."""
     written: NDArray[np.int64]
     """How many exchanges each process has written."""
+    left: NDArray[np.int64]
+    """Whether there will be no more of them, by process."""
     others: select.poll
     """Through it the kernel says that another process has ended."""
     meanwhile: Callable[[Callable[[], bool]], None] | None = None
@@ -71,19 +73,34 @@ class SharedMean:
             if self.meanwhile:
                 self.meanwhile(self._missing)
             self._wait()
-            torch.mean(slots, 0, out=piece)
+            # One after the other: how torch adds up many rows depends on where a number stands in them.
+            piece.copy_(slots[0])
+            for row in slots[1:]:
+                piece.add_(row)
+            piece.div_(len(slots))
 
     def _wait(self) -> None:
         """Until all have written as many exchanges as this process has."""
         asleep_from = time.monotonic() + (AWAKE if _cores() >= len(self.written) else 0.0)
         while self._missing():
+            if self._left_out():
+                raise dist.DistError("it left in the middle of a run")
             if time.monotonic() < asleep_from:
                 time.sleep(0)  # lets the other threads of this process go on
             elif self.others.poll(ASLEEP) and self._missing():
                 raise dist.DistError("it ended in the middle of a step")
 
+    def leave(self) -> None:
+        """Let nobody wait for this process any more, which may live on."""
+        self.left[self.rank] = True
+
     def _missing(self) -> bool:
         return bool(self.written.min() < self.exchanges)
+
+    def _left_out(self) -> bool:
+        """Whether somebody has left without this exchange; looked at first, since who leaves has written before."""
+        left = self.left.copy()
+        return bool((left & (self.written < self.exchanges)).any())
 
 
 def _cores() -> int:
@@ -109,7 +126,11 @@ def shared_mean(place: Place) -> Iterator[SharedMean | None]:
         found = _shared_mean(place, held)
         failed = torch.tensor(float(found is None))
         dist.all_reduce(failed)
-        yield None if failed else found
+        try:
+            yield None if failed else found
+        finally:
+            if found:
+                found.leave()
 
 
 def _possible(place: Place) -> bool:
@@ -118,9 +139,10 @@ def _possible(place: Place) -> bool:
 
 
 def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
-    slots, counters = 2 * place.world_size * PIECE * 4, place.world_size * LINE * 8
+    slots = 2 * place.world_size * PIECE * 4
+    size = slots + place.world_size * LINE * 8
     mark = secrets.randbits(62)
-    own = torch.tensor([os.getpid(), mark, _own_memory(slots + counters, mark, held) if place.is_main else -1])
+    own = torch.tensor([os.getpid(), mark, _own_memory(size, mark, held) if place.is_main else -1])
     all_of_them = own.new_empty(place.world_size, len(own))
     dist.all_gather(list(all_of_them), own)
     (owner, mark, descriptor), pids = all_of_them[0].tolist(), all_of_them[:, 0].tolist()
@@ -131,7 +153,7 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
             return None
         opened = os.open(where, os.O_RDWR)
         held.callback(os.close, opened)
-        memory = torch.frombuffer(mmap.mmap(opened, slots + counters), dtype=torch.uint8)
+        memory = torch.frombuffer(mmap.mmap(opened, size), dtype=torch.uint8)
         others = select.poll()
         for pid in pids[: place.rank] + pids[place.rank + 1 :]:
             process = os.pidfd_open(pid)
@@ -139,10 +161,12 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
             others.register(process, select.POLLIN)
     except OSError:  # the kernel does not allow it
         return None
+    counters = memory[slots:].view(torch.int64).numpy()
     return SharedMean(
         rank=place.rank,
         slots=memory[:slots].view(torch.float32).view(2, place.world_size, PIECE),
-        written=memory[slots:].view(torch.int64).numpy()[::LINE],
+        written=counters[::LINE],
+        left=counters[1::LINE],
         others=others,
     )
 

@@ -5,9 +5,11 @@ An epoch that is repeated after a crash repeats itself exactly, and several proc
 
 from __future__ import annotations
 
+import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -125,7 +127,7 @@ class Epoch:
         return [int(seeds.integers(2**31)) for _ in range(self.place.rank + 1)][-1]
 
 
-def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
+def prepared(epoch: Epoch, *, first: int, workers: int) -> Generator[Batch]:
     """The steps of an epoch from `first` on, made ready while the network is busy with the one before.
 
     Pictures that must be decoded are read by `workers` processes; what is in memory needs one thread.
@@ -138,7 +140,9 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
             num_workers=workers,
             prefetch_factor=1,  # a step of ImageNet takes hundreds of megabytes of shared memory
         )
-        yield from loader
+        with _deaf_to_sigterm():
+            steps = iter(loader)  # starts the processes
+        yield from steps
         return
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(epoch.__getitem__, first) if first < len(epoch) else None
@@ -147,6 +151,22 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Iterator[Batch]:
             step = coming.result()
             coming = pool.submit(epoch.__getitem__, number) if number < len(epoch) else None
             yield step
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """What is started here does not hear SIGTERM, which torchrun and Slurm send to every process of a job.
+
+    Its owner hears it, stops in its own time and then ends them; without them it could not finish its step.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass
@@ -164,7 +184,8 @@ class Ahead:
     """The first step that is not made yet."""
     ready: deque[Batch] = field(default_factory=deque, init=False)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def steps(self) -> Generator[Batch]:
+        """The steps, in order."""
         while self.ready or self.coming < len(self.epoch):
             if not self.ready:
                 self._make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -147,7 +148,10 @@ def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team
             members = Team(place, mean)
             yield members
             members.any(False)  # with gloo, whoever leaves first may make another abort at its exit
-    except RuntimeError as error:
+    except BaseException as error:
+        # Its frames hold the wrapped network. To end that after the group is to wait for the group's thread, which may
+        # be waiting for this one.
+        traceback.clear_frames(error.__traceback__)
         if not _is_loss(error):
             raise
         reason = str(error).splitlines()[0]
@@ -159,9 +163,9 @@ def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team
             dist.destroy_process_group()
 
 
-def _is_loss(error: RuntimeError) -> bool:
+def _is_loss(error: BaseException) -> bool:
     """Whether torch says that another process cannot be reached."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error)
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 @cache
@@ -179,7 +183,7 @@ def meet(store: Store, place: Place, stop: StopRequest) -> Store:
     process leaves a fresh name, rank 0 answers to those it finds, and waits until every rank has heard the answer:
     what a dead process has left is answered in vain.
     """
-    own = secrets.token_hex(8)
+    own, deadline = secrets.token_hex(8), time.monotonic() + PATIENCE.total_seconds()
     common = PrefixStore("smoothmix", store)
     if place.is_main:
         missing = set(range(1, place.world_size))
@@ -189,19 +193,21 @@ def meet(store: Store, place: Place, stop: StopRequest) -> Store:
                     missing.remove(rank)
                 elif common.check([f"here/{rank}"]):
                     common.set(f"welcome/{common.get(f'here/{rank}').decode()}", own)
-            _pause(stop)
+            _pause(stop, deadline, f"rank {', '.join(map(str, sorted(missing)))}")
         return PrefixStore(own, common)
     common.set(f"here/{place.rank}", own)
     while not common.check([f"welcome/{own}"]):
-        _pause(stop)
+        _pause(stop, deadline, "rank 0")
     meeting = common.get(f"welcome/{own}").decode()
     common.set(f"joined/{meeting}/{place.rank}", "")
     return PrefixStore(meeting, common)
 
 
-def _pause(stop: StopRequest) -> None:
+def _pause(stop: StopRequest, deadline: float, missing: str) -> None:
     if stop.asked:
         raise Stopped("stopped by SIGTERM before all processes were there; nothing was changed")
+    if time.monotonic() > deadline:
+        raise SmoothmixError(f"{missing} did not come within {PATIENCE}: see what it has said; nothing was changed")
     time.sleep(BETWEEN_LOOKS)
 
 

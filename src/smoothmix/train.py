@@ -21,6 +21,7 @@ from smoothmix.data import Dataset
 from smoothmix.distributed import Place, SaidElsewhere
 from smoothmix.distributed import place as launched_as
 from smoothmix.errors import UsageError
+from smoothmix.files import remove_unfinished
 from smoothmix.interruption import StopRequest
 from smoothmix.locks import exclusive
 from smoothmix.methods import Method
@@ -117,6 +118,7 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
     folder.path.mkdir(parents=True, exist_ok=True)
     _lock(folder, held)
     claim(folder, trainer.config)
+    remove_unfinished(folder.state.parent)
     trainer.resume()
     return pack(trainer.state)
 

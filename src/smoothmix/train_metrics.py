@@ -52,10 +52,13 @@ class Listeners:
 
 def append_line(path: Path, metrics: EpochMetrics) -> None:
     """Add an epoch to metrics.jsonl."""
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(asdict(metrics)) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(metrics)) + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:  # of a full disk it is not said which file did not fit
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def keep_lines(path: Path, count: int) -> None:

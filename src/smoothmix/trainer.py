@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -124,16 +125,17 @@ class Trainer:
         epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.team.place)
         started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
         self.model.train()
-        for step in self._steps(epoch):
-            totals = self._step(objective, tally, step, number)
-            self.state.step += 1
-            self.state.seconds = before + time.monotonic() - started
-            self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
-            if totals["stop"] or (self.team.place.alone and self.stop.asked):
-                raise self._stopped(len(epoch))
-            if self.team.place.is_main and time.monotonic() - saved > 60 * self.checkpoint_minutes:
-                self.save()
-                saved = time.monotonic()
+        with closing(self._steps(epoch)) as steps:
+            for step in steps:
+                totals = self._step(objective, tally, step, number)
+                self.state.step += 1
+                self.state.seconds = before + time.monotonic() - started
+                self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
+                if totals["stop"] or (self.team.place.alone and self.stop.asked):
+                    raise self._stopped(len(epoch))
+                if self.team.place.is_main and time.monotonic() - saved > 60 * self.checkpoint_minutes:
+                    self.save()
+                    saved = time.monotonic()
         metrics = self._metrics(epoch, recipe.rate(number), self._accuracy(len(epoch)))
         self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
         if self.team.place.is_main:
@@ -143,13 +145,13 @@ class Trainer:
             self.listeners.on_epoch(metrics)
         return metrics
 
-    def _steps(self, epoch: Epoch) -> Iterator[Batch]:
+    def _steps(self, epoch: Epoch) -> Generator[Batch]:
         mean = self.team.mean
         if self.workers > 0 or mean is None or mean.spare_cores:
             return prepared(epoch, first=self.state.step, workers=self.workers)
         ahead = Ahead(epoch, self.state.step)
         mean.meanwhile = ahead.work
-        return iter(ahead)
+        return ahead.steps()
 
     def _step(self, objective: nn.Module, tally: Tally, step: Batch, epoch: int) -> dict[str, float]:
         """Take one step; the sums of loss and parts over its images in all processes, and whether to stop."""
@@ -201,6 +203,8 @@ class Trainer:
 
     def _accuracy(self, steps: int) -> float:
         """Accuracy of the network as it is saved, of which each process does a part; broken off when told to stop."""
+        if self.team.place.is_main and not self.team.place.alone:
+            self.save()  # a process that is told to stop waits here for others, perhaps in vain
         self.team.share_buffers(self.model)
         sigma, seed, place = self.method.sigma, self.config.recipe.seed, self.team.place
         part = self.stop.unless_asked(

@@ -210,7 +210,8 @@ def divide(path: Path, settings: FileSettings, *, asked: int | None, usual: int)
     for part in begun:
         _refuse_more_images(part, settings)
         _read(part)
-    if being_written and division.unfinished:
+    # Its parts vanish while it is put together, and then it is complete.
+    if being_written and division.unfinished and not division.complete:
         raise InUseError(f"{path}: another smoothmix process is writing it as one file")
     return division
 

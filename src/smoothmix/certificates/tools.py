@@ -96,10 +96,15 @@ def _bounds(rows: Sequence[Certificate], settings: FileSettings) -> list[float |
     if settings.mode == "exact" or not all(row.has_votes and row.selection_counts for row in rows):
         return [None] * len(rows)
     how = settings.certification
-    counts = [(_votes_for(row, row.counts), row.n or 0, _votes_for(row, row.selection_counts)) for row in rows]
+    # Draws as the votes have them: a row that claims another number is reported by itself.
+    counts = [(_votes_for(row, row.counts), _draws(row.counts), _votes_for(row, row.selection_counts)) for row in rows]
     votes, drawn, before = np.array(counts).T
-    sizes = np.array([sum((row.selection_counts or {}).values()) for row in rows])
+    sizes = np.array([_draws(row.selection_counts) for row in rows])
     return [float(bound) for bound in anytime.lower_bound(votes, drawn, k0=before, n0=sizes, alpha=how.alpha)]
+
+
+def _draws(votes: Mapping[int, int] | None) -> int:
+    return sum((votes or {}).values())
 
 
 def _votes_for(row: Certificate, votes: Mapping[int, int] | None) -> int:

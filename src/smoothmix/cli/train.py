@@ -180,7 +180,7 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
             )
 
         def on_resume(state: State) -> None:
-            say(f"going on from epoch {state.epoch + 1}, step {state.step + 1}")
+            say(f"going on with epoch {state.epoch + 1}" + (f", after step {state.step}" if state.step else ""))
             if state.processes != (now := place().world_size):
                 say(f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise")
 
