@@ -169,8 +169,8 @@ class TestComparison:
 
     def test_two_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
         every = [measure(field_log(tmp_path / name / "noise_0.5", [1.0])) for name in ("x", "y")]
-        first, second = (m.name for m in analysis.unique_names(every))
-        assert first != second
+        first, second, again = (m.name for m in analysis.unique_names([*every, every[0]]))
+        assert len({first, second, again}) == 3
 
 
 class TestMeasured:

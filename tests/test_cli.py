@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from smoothmix import certificates, models
 from smoothmix.config import RunConfig
 from smoothmix.weights import save_weights, state_hash
 
-from conftest import Run
+from conftest import Run, command
 
 QUICK = ("--n0", 20, "--n", 200, "--max", 3)
 
@@ -59,6 +62,39 @@ def test_predictions_are_lines_with_votes(smoothmix: Run, mine: Path) -> None:
     assert "of 2 right" in done.err
     assert smoothmix("predict", *OWN, "--n", 300, "--seed", 1, "--max", 2).out == done.out
     assert smoothmix("predict", *OWN, "--n", 300, "--max", 2).out != done.out, "fresh noise without a seed"
+    assert smoothmix("predict", *OWN, "--max", 2, "--num-classes", 5, "--out", "p.tsv").code != 0
+    again = smoothmix("predict", *OWN, "--n", 300, "--seed", 1, "--max", 2, "--out", "p.tsv")
+    assert again.code == 0, "what failed has left no file"
+    assert (mine / "p.tsv").read_text() == done.out
+
+
+def test_an_interrupted_prediction_leaves_nothing(mine: Path) -> None:
+    out = mine / "p.tsv"
+    job = subprocess.Popen(command("predict", *OWN, "--n", 5_000_000, "--out", out), cwd=mine, stderr=subprocess.PIPE)
+    while not list(mine.glob(".p.tsv.*.tmp")):
+        time.sleep(0.01)
+    job.send_signal(signal.SIGINT)
+    assert "no file was written, and the same command begins anew" in job.communicate()[1].decode()
+    assert job.returncode == 130
+    assert not list(mine.glob("*p.tsv*"))
+
+
+def test_a_file_of_other_settings_is_refused_in_words(smoothmix: Run, mine: Path) -> None:
+    assert smoothmix("certify", *OWN, *QUICK).code == 0
+    other = smoothmix("certify", *OWN, *QUICK, "--mode", "anytime", "--radii", 0.1)
+    assert other.code == 2
+    there, here = "exact, n 200 there", "anytime, radii 0.1 decided and at most 256 draws here"
+    assert f"was begun with other settings: the guarantee is {there} and {here}; use them" in other.err
+    whole = smoothmix("certify", *OWN, *QUICK[:-1], 1)
+    assert "note: the file was there with more images than --max 1" in whole.err
+
+
+def test_a_part_without_images_is_no_failure(smoothmix: Run, mine: Path) -> None:
+    for part in (3, 1, 2):
+        done = smoothmix("certify", *OWN, *QUICK[:-1], 2, "--shard", f"{part}/3")
+        assert done.code == 0, done.err
+        assert ("part 3 of 3 holds no images" in done.err) == (part == 3)
+    assert len(certificates.read(mine / "certificates.tsv").rows) == 2
 
 
 def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
@@ -170,6 +206,17 @@ def test_another_sigma_and_another_data_set_are_warned_of(smoothmix: Run, run: s
         (["certify", "--model", "torch.nn:Flatten", "--data", "sample", "--sigma", "1"], 2, "10 classes need"),
         (["certify", "run", "--out", "c.toml"], 2, "must be named something.tsv"),
         (["certify", "run", "--shard", "3/2"], 2, "a shard is written part/parts"),
+        (["certify", "run", "--shard", "3/3", "--max", "2", "--out", "c.tsv"], 2, "3/3 holds none of the 2 images"),
+        (["certify", "run", "--batch", "0"], 2, "batch must be at least 1, got 0"),
+        (["certify", "run", "--num-classes", "-5"], 2, "num-classes must be at least 1, got -5"),
+        (["certify", "run", "--mode", "anytime", "--n", "1000", "--radius", "1.22"], 2, "1,024 draws in mode anytime"),
+        (["certify", "run", "more"], 2, "there is no use for 'more' (see `smoothmix certify --help`)"),
+        (["certificates", "merge", "x.tsv"], 2, "(see `smoothmix certificates merge --help`)"),
+        (["presets", "quick/gaussian", "--sigma", "0.5"], 2, "quick/gaussian is one preset: leave out --sigma"),
+        (["reproduce", "quick", "--n", "3"], 2, "n=3 draws at alpha=0.001 can never certify anything"),
+        (["reproduce", "quick", "--n", "3", "--dry-run"], 2, "n=3 draws at alpha=0.001 can never certify anything"),
+        (["reproduce", "quick", "--radii", "-1"], 2, "radii must be zero or more"),
+        (["reproduce", "quick", "--from-logs", ".", "--out", "x"], 2, "--out: nothing is run with --from-logs"),
         (["predict", "run", "--n", "5"], 2, "n=5 draws at alpha=0.001 can never tell two classes apart: it takes n=11"),
         (["predict", "run", "--alpha", "2"], 2, "alpha must lie strictly between 0 and 1"),
         (["train", "quick/gaussian", "--workers", "-4"], 2, "workers must be zero or more"),

@@ -11,6 +11,7 @@ from smoothmix import methods, presets
 from smoothmix.config import METHOD_EPOCHS, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import USUAL, Wishes, make_config, run_name
+from smoothmix.report.published import _training_cuts as cuts_of
 
 ALL = presets.names()
 
@@ -85,7 +86,18 @@ def test_another_schedule_is_noted() -> None:
     (note,) = config.notes
     assert "epochs 8 instead of 90" in note
     assert "batch 7 instead of 256" in note
+    assert "warmup_epochs 1 instead of 10" in note
     assert made(preset="mnist/0.50/gaussian", seed=5).notes == (), "another seed is the same schedule"
+
+
+def test_another_warm_up_alone_is_another_schedule() -> None:
+    for preset, setting, note in (
+        ("mnist/1.00/smoothmix-eta5", "warmup_epochs=0", "warmup_epochs 0 instead of 10"),
+        ("mnist/0.50/macer", "defer_epochs=30", "defer_epochs 30 instead of 31"),
+    ):
+        config = made(preset=preset, settings=[setting])
+        assert config.notes == (f"not the schedule of {preset}: {note}",)
+        assert cuts_of(config, presets.get(preset)) == config.notes, "such a run is not held against the paper's"
 
 
 def test_defaults_of_a_data_set_are_the_papers() -> None:

@@ -197,6 +197,8 @@ class TestCommand:
         assert next(csv.DictReader(io.StringIO(sound.out)))["accuracy_1.50"] == "0.00"
         assert next(csv.DictReader(io.StringIO(paper.out)))["accuracy_1.50"] == "100.00"
         assert "not sound" in paper.err
+        assert "note: low and high: 95 % intervals over images" in sound.err
+        assert "- all: sigma 0.5, images 1, n not known, alpha not known" in smoothmix("report", log).out
 
     def test_figures(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
         result = smoothmix("report", *two_runs, "--figures", "figures", "--figure-format", "png")
@@ -211,6 +213,8 @@ class TestCommand:
             (["--confidence", "1.5"], "confidence must lie strictly between 0 and 1"),
             (["--rho", "0"], "rho must lie strictly between 0 and 1"),
             (["--baseline", "x"], "no model is called 'x'"),
+            (["--figure-format", "png"], "--figure-format goes with --figures"),
+            (["--data-dir", "."], "--data-dir is for the pictures on the page"),
         ],
     )
     def test_misuse_is_a_sentence(self, smoothmix: Run, two_runs: list[Path], args: list[str], message: str) -> None:

@@ -86,6 +86,11 @@ def log_evidence(p: ArrayLike, k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0:
     return np.asarray(_evidence_and_slope(where, *votes)[0])
 
 
+def largest_radius(n: int, *, n0: int, alpha: float, sigma: float) -> float:
+    """What n draws could certify at most: all votes for one class, in selection too."""
+    return float(radius(lower_bound(n, n, k0=n0, n0=n0, alpha=alpha), sigma=sigma))
+
+
 def lower_bound(k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float) -> Floats:
     """A bound that ever exceeds the true probability, over all n, with chance at most alpha.
 

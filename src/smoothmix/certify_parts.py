@@ -156,6 +156,6 @@ class _Worker:
         left = [part for part in self.chosen if part.left(self.division.settings)]
         if left and not worked and time.monotonic() < self._end:
             raise InUseError(f"{left[0].path}: another smoothmix process is writing it")
-        if not any(rows_in(part.path) for part in self.chosen):
+        if left and not any(rows_in(part.path) for part in self.chosen):
             raise SmoothmixError(f"{self.division.path}: no image was decided in the time given")
         return Outcome(None, tuple(sorted(self.chosen)), self.division.unfinished)

@@ -88,6 +88,7 @@ def certify_file(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
     """Certify what a file of these settings (see `file_settings`) still lacks."""
+    require(bool(settings.indices), f"{path}: part {settings.shard} holds none of the {settings.images} images")
     with writing(path, settings) as writer, file_sampler(model, settings) as sampler:
         fill(writer, sampler, dataset, budget, on_progress)
     if not path.exists():

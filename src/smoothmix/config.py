@@ -108,7 +108,7 @@ class RunConfig:
     """The training loop."""
 
     normalisation: str = "none"
-    """Whose mean and deviation the network's first layer uses: none, cifar10 or imagenet."""
+    """Whose mean and deviation the network's first layer uses: none (also as mnist), cifar10 or imagenet."""
 
     num_classes: int = 10
     """Outputs of the network."""

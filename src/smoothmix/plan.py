@@ -106,14 +106,20 @@ def _honest(config: RunConfig) -> RunConfig:
     fidelity = config.method.get("fidelity", "official")
     preset = presets.get(config.preset, fidelity=fidelity).config
     counted = METHOD_EPOCHS.get(preset.method["name"], {})
-    method = {name: preset.method[name] if name in counted else value for name, value in config.method.items()}
-    if replace(config, method=method, recipe=preset.recipe, notes=(), data_hash="", image_shape=()) != preset:
+    kept, there = (
+        {name: value for name, value in method.items() if name not in counted}
+        for method in (config.method, preset.method)
+    )
+    as_there = replace(config, method=kept, recipe=preset.recipe, notes=(), data_hash="", image_shape=())
+    if as_there != replace(preset, method=there):
         return replace(config, preset="", notes=())
-    differ = [
-        f"{f.name} {getattr(config.recipe, f.name)} instead of {getattr(preset.recipe, f.name)}"
+    pairs = [
+        (f.name, getattr(config.recipe, f.name), getattr(preset.recipe, f.name))
         for f in fields(Recipe)
-        if f.name != "seed" and getattr(config.recipe, f.name) != getattr(preset.recipe, f.name)
+        if f.name != "seed"
     ]
+    pairs += [(name, config.method.get(name, usual), preset.method.get(name, usual)) for name, usual in counted.items()]
+    differ = [f"{name} {ours} instead of {theirs}" for name, ours, theirs in pairs if ours != theirs]
     return replace(config, notes=(f"not the schedule of {config.preset}: {', '.join(differ)}",) if differ else ())
 
 
@@ -149,10 +155,10 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings from name=value, where the value is written as in TOML.
+    """Settings from name=value, where the value is written as in TOML, or is a word.
 
-    >>> _method_settings(["eta=5.0", "one_step=true"])
-    {'eta': 5.0, 'one_step': True}
+    >>> _method_settings(["eta=5.0", "one_step=true", "attack=ddn"])
+    {'eta': 5.0, 'one_step': True, 'attack': 'ddn'}
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
@@ -160,8 +166,12 @@ def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
         require(
             name.strip() not in OWN_OPTIONS, f"--set cannot set {name.strip()}: there is an option of its own for it"
         )
+        text = value.strip()
         try:
-            settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+            settings[name.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
+            if text.isidentifier():
+                settings[name.strip()] = text
+                continue
             raise UsageError(f"--set wants name=value, such as --set eta=5.0, got {pair!r}") from None
     return settings

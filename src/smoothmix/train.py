@@ -186,5 +186,6 @@ def differences(there: RunConfig, here: RunConfig) -> str:
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     flat = asdict(config)
+    del flat["notes"]  # they follow from the rest
     recipe, method = flat.pop("recipe"), flat.pop("method")
     return {**{f"method {name}": value for name, value in method.items()}, **flat, **recipe}

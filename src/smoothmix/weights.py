@@ -21,7 +21,8 @@ from smoothmix.models import Network
 from smoothmix.torch_files import load_plain
 
 CONTAINERS = ("state_dict", "net", "model")  # where a published checkpoint may have its weights
-PREFIXES = ("", "1.", "1.module.", "module.", "module.1.")  # of Sequential(normalise, network) and DataParallel
+PREFIXES = ("", "1.", "1.module.", "module.", "module.1.", "body.")
+"""Before a tensor's name in files of Sequential(normalise, network), of DataParallel, and of our own networks."""
 BATCH_COUNTER = "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
 PLAIN_NUMBERS = frozenset(
     {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8}

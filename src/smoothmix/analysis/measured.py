@@ -274,4 +274,7 @@ def _epoch(text: str) -> dict[str, Any]:
 def unique_names(every: Sequence[Measured]) -> list[Measured]:
     """The same files under names that tell them apart: with their folders where two of one sigma are called alike."""
     keys = [(m.name, m.sigma) for m in every]
-    return [replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m for m in every]
+    named = [replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m for m in every]
+    keys = [(m.name, m.sigma) for m in named]
+    earlier = [keys[:number].count(key) for number, key in enumerate(keys)]  # the same file given twice
+    return [replace(m, name=f"{m.name} {n + 1}") if n else m for m, n in zip(named, earlier, strict=True)]

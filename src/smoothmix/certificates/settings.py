@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from smoothmix.anytime import Stopping, lower_bound
+from smoothmix import anytime, stats
+from smoothmix.anytime import Stopping
 from smoothmix.config import MODES, Certification, Mode, require
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.files import atomic_write
-from smoothmix.stats import largest_radius, radius
 from smoothmix.tables import from_table, read_toml, to_toml
 from smoothmix.version import __version__
 
@@ -101,9 +101,8 @@ class FileSettings:
         """What the draws could certify at most: the cliff in every curve."""
         how = self.certification
         if self.mode == "exact":
-            return largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
-        best = lower_bound(how.n, how.n, k0=how.n0, n0=how.n0, alpha=how.alpha)
-        return float(radius(best, sigma=how.sigma))
+            return stats.largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
+        return anytime.largest_radius(how.n, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
 
     @property
     def guarantee(self) -> str:
@@ -165,11 +164,11 @@ def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] 
     pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
     old_how, new_how = there.certification, here.certification
     pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
-    return [
-        f"{name} is {_text(name, old)} there and {_text(name, new)} here"
-        for name, old, new in pairs
-        if name not in free and name != "certification" and old != new
-    ]
+    found = [(name, old, new) for name, old, new in pairs if name not in (*free, "certification") and old != new]
+    if any(name in ("mode", "stopping") for name, _, _ in found):
+        told = ("mode", "stopping", "n")  # all of which the guarantee says in words
+        found = [("the guarantee", there.guarantee, here.guarantee), *(line for line in found if line[0] not in told)]
+    return [f"{name} is {_text(name, old)} there and {_text(name, new)} here" for name, old, new in found]
 
 
 def software_versions() -> dict[str, str]:
@@ -184,4 +183,4 @@ def software_versions() -> dict[str, str]:
 
 
 def _text(name: str, value: object) -> str:
-    return f"{str(value)[:12]}..." if name.endswith("_hash") else str(value)
+    return f"{str(value)[:12]}..." if name.endswith("_hash") else str(value) or "none"

@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from smoothmix.cli import (
     certificates,
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = app(tokens, exit_on_error=False, print_error=False)
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
-        return _fail(f"{_sentence(str(error))} (see {_help_command(tokens)})", 2, debug)
+        return _fail(f"{_misuse(error)} (see {_help_command(tokens)})", 2, debug)
     except SaidElsewhere as error:
         return error.exit_code
     except SmoothmixError as error:
@@ -95,15 +95,21 @@ def _speaker() -> str:
     return f"rank {rank}: " if rank else ""
 
 
-def _sentence(text: str) -> str:
+def _misuse(error: CycloptsError) -> str:
     """A parser's message as one line, without its closing full stop."""
-    return " ".join(text.split()).removesuffix(".")
+    if isinstance(error, UnusedCliTokensError):
+        return f"there is no use for {' '.join(error.unused_tokens or [])!r}"
+    return " ".join(str(error).split()).removesuffix(".")
 
 
 def _help_command(tokens: Sequence[str]) -> str:
-    known = list(app)
-    command = [token for token in tokens[:1] if token in known]
-    return f"`{' '.join(['smoothmix', *command, '--help'])}`"
+    command, here = ["smoothmix"], app
+    for token in tokens:
+        if token.startswith("-") or token not in list(here):
+            break
+        command.append(token)
+        here = here[token]
+    return f"`{' '.join([*command, '--help'])}`"
 
 
 def _show_warning(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from smoothmix.cli.output import say
+from smoothmix.cli.output import counted, say
 
 app = App(help="Check, merge, recompute or export certificate files.")
 
@@ -39,11 +39,11 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
         how = (
             f"{found.recomputed} follow from their votes"
             if found.recomputed and found.ok
-            else f"{len(found.problems)} problems"
+            else counted(len(found.problems), "problem")
             if not found.ok
             else "a log without votes, of which only the form can be checked"
         )
-        print(f"{path}: {found.rows} rows, {how}")
+        print(f"{path}: {counted(found.rows, 'row')}, {how}")
     return int(failed)
 
 
@@ -68,7 +68,7 @@ def merge(
 
     whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
     certificates.save(whole, _new(out))
-    say(f"{out}: {len(whole.rows)} rows from {len(files)} files")
+    say(f"{out}: {counted(len(whole.rows), 'row')} from {counted(len(files), 'file')}")
 
 
 @app.command

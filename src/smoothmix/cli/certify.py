@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.certifying import certify_with_progress, part_by_itself, require_same_images, stopping_rules
+from smoothmix.cli.certifying import (
+    certify_with_progress,
+    part_by_itself,
+    require_in_reach,
+    require_same_images,
+    stopping_rules,
+)
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
-from smoothmix.cli.output import say, table
+from smoothmix.cli.output import BeginsAnewError, counted, say, table
 from smoothmix.config import Mode, require
 from smoothmix.distributed import place
 
@@ -76,7 +83,6 @@ def certify(
     """
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.config import Certification
-    from smoothmix.stats import require_enough_draws
 
     by_itself = part_by_itself(shard, out, extend=anytime.extend)
     target = load_target(run, network)
@@ -94,8 +100,7 @@ def certify(
     path = out or (target.folder or Path()) / (by_itself or "certificates.tsv")
     rules = stopping_rules(mode, anytime, how, path)
     if radius is not None:
-        draws = rules.max_draws if rules else n
-        require_enough_draws(draws, alpha=alpha, sigma=how.sigma, wanted=radius)
+        require_in_reach(how, rules, radius)
     dataset = choose_data(target, images)
     if anytime.extend:
         require_same_images(path, images, shard)
@@ -113,6 +118,8 @@ def certify(
     )
     if place().is_main:
         show_outcome(outcome, extra=radius)
+        if outcome.file and images.maximum and len(outcome.file.rows) > images.maximum:
+            say(f"note: the file was there with more images than --max {images.maximum}, and all of them are shown")
 
 
 def show_outcome(outcome: Outcome, *, extra: float | None) -> None:
@@ -121,7 +128,9 @@ def show_outcome(outcome: Outcome, *, extra: float | None) -> None:
     from smoothmix.certificates.tools import some
 
     (only,) = outcome.asked if len(outcome.asked) == 1 else (None,)
-    file = outcome.file or (read(only.path) if only else None)
+    file = outcome.file or (read(only.path) if only and only.path.exists() else None)
+    if file is None and only:
+        say(f"part {only.number} of {only.parts} holds no images")
     if file is not None:
         show_summary(file, extra=extra)
         say(f"certificates: {file.path}")
@@ -146,9 +155,8 @@ def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     radii = sorted(chosen | ({extra} if extra is not None else set()))
     accuracy = certified_accuracy(file.radius, file.correct, at=radii)
     abstained = sum(row.predict < 0 for row in file.rows)
-    images = "1 image" if len(file.rows) == 1 else f"{len(file.rows):,} images"
     title = (
-        f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {images}, "
+        f"{file.settings.model} on {file.settings.data} ({file.settings.split}), {counted(len(file.rows), 'image')}, "
         f"sigma {how.sigma:g}, {file.settings.guarantee}, alpha {how.alpha:g}"
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
@@ -211,7 +219,7 @@ def predict(
     require(out is None or not out.exists(), f"{out}: is there already; choose another --out")
     require_enough_to_predict(n, alpha=alpha)
     right = abstained = 0
-    with out.open("w") if out else nullcontext(sys.stdout) as stream:
+    with _lines_to(out) as stream:
         print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)
         for row in predict_dataset(smoothed, dataset, indices, n=n, alpha=alpha, seed=seed):
             votes = votes_text(sparse(row.counts))
@@ -219,3 +227,18 @@ def predict(
             right += row.predict == row.label
             abstained += row.predict < 0
     say(f"{right} of {len(indices)} right, {abstained} abstained")
+
+
+@contextmanager
+def _lines_to(out: Path | None) -> Iterator[IO[str]]:
+    """Standard output, or a file that is there only once it is whole."""
+    from smoothmix.files import replace_file
+
+    try:
+        if out is None:
+            yield sys.stdout
+            return
+        with replace_file(out) as temporary, temporary.open("w") as stream:
+            yield stream
+    except KeyboardInterrupt as error:
+        raise BeginsAnewError from error

@@ -53,6 +53,23 @@ def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path
     )
 
 
+def require_in_reach(how: Certification, rules: Stopping | None, wanted: float) -> None:
+    """Refuse a radius that all draws there are could not certify, even if every vote agreed."""
+    from smoothmix.anytime import largest_radius
+    from smoothmix.stats import require_enough_draws
+
+    draws = rules.max_draws if rules else how.n
+    require_enough_draws(draws, alpha=how.alpha, sigma=how.sigma, wanted=wanted)
+    if rules:
+        draws = how.block * -(-draws // how.block)
+        reach = largest_radius(draws, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
+        require(
+            wanted <= reach,
+            f"{draws:,} draws in mode anytime can never certify the radius {wanted:g}: {reach:.3f} is the largest they "
+            "can; give a larger --max-draws",
+        )
+
+
 def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
     """Refuse to extend a file by options that would mean other images than it holds."""
     from smoothmix.certificates.settings import load_settings

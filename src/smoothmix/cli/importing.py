@@ -39,8 +39,8 @@ def import_checkpoint(
     method
         How it was trained, for tables.
     normalisation
-        Whose mean and deviation it expects (none, cifar10, imagenet); by default the network's usual one. MACER's
-        CIFAR-10 models have none.
+        Whose mean and deviation it expects: none (also as mnist), cifar10 or imagenet; by default the network's usual
+        one. MACER's CIFAR-10 models have none.
     num_classes
         Its outputs; by default the network's usual number.
     """

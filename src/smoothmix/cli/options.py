@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -43,6 +44,11 @@ class NetworkOptions:
     engine: Engine = "auto"
     """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits. It is
     recorded: rounding may depend on it."""
+
+    def __post_init__(self) -> None:
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        classes = self.num_classes
+        require(classes is None or classes >= 1, f"num-classes must be at least 1, got {classes}")
 
 
 @Parameter(name="*")
@@ -86,6 +92,13 @@ def numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
         raise UsageError(f"numbers are written like 0.25,0.5, got {' '.join(texts or ())!r}") from None
 
 
+def radii_of(texts: Sequence[str] | None) -> tuple[float, ...]:
+    """The same for radii."""
+    found = numbers(texts)
+    require(all(math.isfinite(radius) and radius >= 0 for radius in found), f"radii must be zero or more, got {texts}")
+    return found
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AnytimeOptions:
@@ -98,7 +111,7 @@ class AnytimeOptions:
     """Stop once the certified radius lies within this of what more draws could make of it."""
 
     max_draws: int | None = None
-    """Draws after which an image is given up; by default --n."""
+    """Draws after which an image is given up, rounded up to whole batches; by default --n."""
 
     seconds: float | None = None
     """Time for the whole run; images not begun by then are left for the same command later."""

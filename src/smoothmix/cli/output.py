@@ -10,8 +10,18 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from smoothmix.distributed import place
+from smoothmix.errors import SmoothmixError
 
 SECONDS_BETWEEN_LINES = 10.0
+
+
+class BeginsAnewError(SmoothmixError):
+    """A command that was stopped by the person, and has nothing to go on from."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; no file was written, and the same command begins anew")
 
 
 class Track(Protocol):
@@ -101,6 +111,15 @@ def rate_text(rate: float, unit: str) -> str:
     '30.0 images/min'
     """
     return f"{rate:.1f} {unit}/s" if rate >= 1 else f"{60 * rate:.1f} {unit}/min"
+
+
+def counted(number: int, thing: str) -> str:
+    """So many things.
+
+    >>> counted(1, "run"), counted(10_000, "image")
+    ('1 run', '10,000 images')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

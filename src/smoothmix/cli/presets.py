@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from smoothmix.cli.output import table
+from smoothmix.cli.output import counted, table
+from smoothmix.config import require
 
 
 def presets(
@@ -24,6 +25,10 @@ def presets(
     from smoothmix import presets as library
 
     matching = library.names(name or "*", data=data, sigma=sigma, method=method)
+    filters = {"--data": data, "--sigma": sigma, "--method": method}
+    given = [option for option, value in filters.items() if value is not None]
+    if name in library.names():
+        require(not given, f"{name} is one preset: leave out {' and '.join(given)}")
     plain = name is not None and not any(sign in name for sign in "*?[")
     if name is not None and (matching == [name] or (plain and not matching)):
         print(library.to_toml(library.get(name)), end="")
@@ -34,4 +39,4 @@ def presets(
         published = preset.published
         acr = "" if published is None or published.acr is None else f"{published.acr:.3f}"
         rows.append((found, str(preset.config.recipe.epochs), acr, preset.about))
-    table(f"{len(rows)} presets", ("preset", "epochs", "published ACR", "about"), rows)
+    table(counted(len(rows), "preset"), ("preset", "epochs", "published ACR", "about"), rows)

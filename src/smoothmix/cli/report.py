@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import Numbers, numbers
+from smoothmix.cli.options import Numbers, radii_of
 from smoothmix.cli.output import say
 from smoothmix.config import require
 
@@ -31,7 +31,7 @@ def report(
     rho: float = 0.001,
     paper_rounding: Annotated[bool, Parameter(negative="")] = False,
     figures: Path | None = None,
-    figure_format: Literal["pdf", "png", "svg"] = "pdf",
+    figure_format: Literal["pdf", "png", "svg"] | None = None,
     studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     title: str = "",
     data_dir: Path | None = None,
@@ -59,7 +59,7 @@ def report(
     figures
         Folder for figures of the same (needs `pip install smoothmix[plots]`).
     figure_format
-        pdf, png or svg.
+        pdf, png or svg; by default pdf.
     studies
         Files or folders that `smoothmix study` made, to be shown on the page.
     title
@@ -72,7 +72,9 @@ def report(
     if out:
         require(out.suffix in (".html", ".htm"), f"{out}: the page is an .html file")
     require(out is not None or not studies, "--studies are shown on the page: say where with --out")
-    choices = Choices(radii=numbers(radii), baseline=baseline, confidence=confidence, rho=rho)
+    require(out is not None or data_dir is None, "--data-dir is for the pictures on the page: say where with --out")
+    require(figures is not None or figure_format is None, "--figure-format goes with --figures")
+    choices = Choices(radii=radii_of(radii), baseline=baseline, confidence=confidence, rho=rho)
     every = compare(
         runs,
         out=out,
@@ -86,7 +88,7 @@ def report(
     if figures:
         from smoothmix.plots import save_all
 
-        for path in save_all(every, figures, figure_format):
+        for path in save_all(every, figures, figure_format or "pdf"):
             say(f"wrote {path}")
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, TrainingOptions, numbers
-from smoothmix.cli.output import duration, progress, say, table
+from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, TrainingOptions, radii_of
+from smoothmix.cli.output import counted, duration, progress, say, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
 from smoothmix.distributed import place
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from smoothmix.reproduce.jobs import Job
     from smoothmix.reproduce.table import Reproduced
     from smoothmix.run_folder import RunFolder
+
+OUT = Path("runs/reproduce")
 
 
 def reproduce(
@@ -40,7 +42,7 @@ def reproduce(
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
     data_dir: Path | None = None,
     device: str = "auto",
-    out: Path = Path("runs/reproduce"),
+    out: Path = OUT,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     from_logs: Path | None = None,
     paper_rounding: Annotated[bool, Parameter(negative="")] = False,
@@ -56,7 +58,7 @@ def reproduce(
     Parameters
     ----------
     group
-        mnist, cifar10, imagenet or ablation; also the beginning of some names, such as ablation/eta.
+        mnist, cifar10, imagenet, ablation or quick; also the beginning of some names, such as ablation/eta.
     sigma
         Only rows of this noise.
     rows
@@ -97,12 +99,11 @@ def reproduce(
         How the table is printed.
     """
     from smoothmix.analysis import unique_names
-    from smoothmix.config import Certification
     from smoothmix.report.build import Choices, make_page
     from smoothmix.reproduce.jobs import Cut, choose, make_jobs
 
     main = place().is_main
-    at = numbers(radii) or None
+    at = radii_of(radii) or None
     names = choose(group, sigma=sigma, rows=[row.strip() for row in rows.split(",") if row.strip()])
     if from_logs:
         from smoothmix.reproduce.logs import from_logs as read_logs
@@ -110,6 +111,7 @@ def reproduce(
         refuse_running_options(
             seeds=seeds != 1, epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity,
             skip=skip != 1, max=maximum, n=n != 100_000, skip_wrong=skip_wrong, dry_run=dry_run,
+            data_dir=data_dir, device=device != "auto", out=out != OUT,
         )  # fmt: skip
         if main:
             with progress("reading logs", unit="logs") as track:
@@ -120,7 +122,7 @@ def reproduce(
     jobs = make_jobs(names, seeds=seeds, cut=cut, out=out)
     images = ImageOptions(data_dir=data_dir, skip=skip, maximum=maximum)
     training = TrainingOptions(data_dir=data_dir, device=device)
-    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
+    hows = certifications(jobs, n=n, skip_wrong=skip_wrong)
     if dry_run:
         if main:
             show_plan(jobs, hows, images, training)
@@ -138,6 +140,17 @@ def reproduce(
     measured = unique_names([run for row in every for run in row.runs])
     choices = Choices(radii=at or ())
     write_page(make_page(measured, choices, title=title, data_dir=data_dir), out / "report.html")
+
+
+def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:
+    """How each job is certified; refused before the training where no image could be."""
+    from smoothmix.config import Certification
+    from smoothmix.stats import require_enough_draws
+
+    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
+    for how in hows:
+        require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
+    return hows
 
 
 def refuse_running_options(**given: object) -> None:
@@ -243,6 +256,7 @@ def show_plan(
         left_training = 0.0 if job.trained else cost.training
         certified = job.certified(how, images.skip)
         left_certifying = cost.certification * max(0, count - certified) / count
+        draws = count * (how.n0 + how.n) / cost.certification
         total += left_training + left_certifying
         rows.append(
             (
@@ -252,11 +266,12 @@ def show_plan(
                 "done" if job.trained else duration(left_training),
                 str(count),
                 "done" if certified >= count else duration(left_certifying),
+                f"{draws:,.0f}",
                 str(job.folder.path),
             )
         )
-    columns = ("preset", "seed", "epochs", "training", "images", "certification", "folder")
-    table(f"{len(jobs)} runs", columns, rows)
+    columns = ("preset", "seed", "epochs", "training", "images", "certification", "draws a second", "folder")
+    table(counted(len(jobs), "run"), columns, rows)
     print(f"about {duration(total)} in all on {device}, measured just now: another load on the machine changes it")
     for note in dict.fromkeys(note for job in jobs for note in job.config.notes):
         print(f"note: {note}")

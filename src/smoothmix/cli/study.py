@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from smoothmix.cli.options import Files, ImageOptions, NetworkOptions, Numbers, numbers
-from smoothmix.cli.output import Track, progress, say
+from smoothmix.cli.output import BeginsAnewError, Track, progress, say
 from smoothmix.config import Precision, require
-from smoothmix.errors import SmoothmixError
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -256,12 +255,6 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     return models, choose_data(targets[0], where)
 
 
-class StoppedError(SmoothmixError):
-    """A study that was stopped."""
-
-    exit_code = 130
-
-
 @contextmanager
 def measuring(what: str) -> Iterator[Track]:
     """Progress by image. Unlike training and certification a study begins anew, which is said when it is stopped."""
@@ -269,7 +262,7 @@ def measuring(what: str) -> Iterator[Track]:
         with progress(what, unit="images") as track:
             yield track
     except KeyboardInterrupt as error:
-        raise StoppedError("interrupted; nothing was written, and the same command begins anew") from error
+        raise BeginsAnewError from error
 
 
 def can_draw() -> bool:

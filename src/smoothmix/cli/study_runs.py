@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers
+from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
 from smoothmix.cli.output import say
 from smoothmix.cli.study import can_draw, finish
 from smoothmix.config import require
@@ -72,8 +72,9 @@ def ablation(*families: str, radii: Numbers = None, options: RunOptions = RUNS, 
         if family not in FAMILIES:
             raise unknown_name("ablation", family, FAMILIES)
     names = choose("ablation", rows=["gaussian", *(f"{family}/*" for family in families or FAMILIES)])
+    at = radii_of(radii) or None
     rows = run_all(names, 1, options)
-    finish(made(rows, radii=numbers(radii) or None, figure=can_draw()), files)
+    finish(made(rows, radii=at, figure=can_draw()), files)
 
 
 def seeds(
@@ -94,8 +95,9 @@ def seeds(
     from smoothmix.studies.families import seeds as made
 
     require(count >= 2, f"a deviation needs at least 2 seeds, got {count}")
+    at = radii_of(radii) or None
     (row,) = run_all([presets.get(preset).name], count, options)
-    finish(made(row, radii=numbers(radii) or None, figure=can_draw()), files)
+    finish(made(row, radii=at, figure=can_draw()), files)
 
 
 def dimension(
@@ -138,8 +140,10 @@ def dimension(
     if ratios:
         given["ratios"] = numbers(ratios)
     if dimensions:
-        given["dimensions"] = [int(number) for number in numbers(dimensions)]
+        given["dimensions"] = [_dimension(number) for number in numbers(dimensions)]
+        require(bool(given["dimensions"]), "no dimensions were given: write --dimensions 784,3072")
     kinds = [noise.strip() for noise in noises.split(",") if noise.strip()]
+    require(bool(kinds), "no noises were given: write --noises gaussian,uniform")
     rows = computed.table(
         p=p,
         sigma=sigma,
@@ -152,19 +156,23 @@ def dimension(
     finish(input_dependent.study(rows, p=p, sigma=sigma, distance=distance, figure=can_draw()), files)
 
 
+def _dimension(number: float) -> int:
+    require(number.is_integer() and number >= 1, f"dimensions are whole numbers, such as 784, not {number:g}")
+    return int(number)
+
+
 def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduced]:
     """Train and certify these presets with so many seeds, skipping what is done."""
-    from smoothmix.cli.reproduce import results, train_and_certify
-    from smoothmix.config import Certification
+    from smoothmix.cli.reproduce import certifications, results, train_and_certify
     from smoothmix.reproduce.jobs import Cut, make_jobs
 
     cut = Cut(data=options.data, epochs=options.epochs, epochs_scale=options.epochs_scale)
     jobs = make_jobs(names, seeds=count, cut=cut, out=options.runs)
     images = ImageOptions(data_dir=options.data_dir, skip=options.skip, maximum=options.maximum)
     training = TrainingOptions(data_dir=options.data_dir, device=options.device)
-    for number, job in enumerate(jobs, start=1):
+    hows = certifications(jobs, n=options.n)
+    for number, (job, how) in enumerate(zip(jobs, hows, strict=True), start=1):
         say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
-        how = Certification(sigma=job.config.sigma, n=options.n)
         train_and_certify(job.config, job.folder, how, images, training)
     say()
     return results(jobs, paper_rounding=False)

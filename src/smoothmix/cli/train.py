@@ -48,7 +48,7 @@ def train(
 
     Kill it anywhere and run the same command again: it goes on from the last checkpoint, to the same weights.
     At SIGTERM it saves a checkpoint after the current step and ends with exit code 75: a cluster may requeue it.
-    `torchrun --nproc-per-node 2 -m smoothmix train ...` trains with several processes, which share each batch.
+    `torchrun --nproc-per-node 2 -m smoothmix -- train ...` trains with several processes, which share each batch.
 
     Parameters
     ----------

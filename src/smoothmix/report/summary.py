@@ -30,31 +30,35 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += [Column(name="seed deviations away", key="deviations_away")]
     lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
-    notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page)
+    notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
     grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
     return marked(grid) if page.comparable else grid
 
 
+UNKNOWN = "not known"
+
 COMMON: Mapping[str, Callable[[RunView], str]] = {
-    "sigma": lambda run: "" if run.sigma is None else f"{run.sigma:g}",
+    "sigma": lambda run: UNKNOWN if run.sigma is None else f"{run.sigma:g}",
     "images": lambda run: str(run.images),
-    "n": lambda run: "" if run.n is None else str(run.n),
-    "alpha": lambda run: "" if run.alpha is None else f"{run.alpha:g}",
+    "n": lambda run: UNKNOWN if run.n is None else str(run.n),
+    "alpha": lambda run: UNKNOWN if run.alpha is None else f"{run.alpha:g}",
 }
 """What the models of a comparison mostly have in common."""
 
 
-def _notes(page: Page) -> tuple[str, ...]:
-    interval = f"in brackets: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
+def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
+    where = "low and high" if wide else "in brackets"
+    interval = f"{where}: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
     rows = [(run.name, run.published.caution) for run in page.runs if run.published]
-    cautions = [f"* {name}, beside the published row: {caution}" for name, caution in rows if caution]
+    mark = "" if wide else "* "
+    cautions = [f"{mark}{name}, beside the published row: {caution}" for name, caution in rows if caution]
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
     versus = [f"vs baseline: {name}, image by image on {images:,} images" for name, images in pairs]
     return (interval, *versus, *page.warnings, *cautions)
 
 
 def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
-    common = [Cell(COMMON[name](run), COMMON[name](run) or None) for name in shown]
+    common = [Cell(text, None if text == UNKNOWN else text) for text in (COMMON[name](run) for name in shown)]
     cells = [Cell(run.name, run.name), *common]
     cells += _estimate_cells(run.acr, "{:.4f}", 1, wide=wide, interval=True)
     if compared:
