@@ -74,8 +74,8 @@ class SharedMean:
                 self.meanwhile(self._missing)
             self._wait()
             # One after the other: how torch adds up many rows depends on where a number stands in them.
-            piece.copy_(slots[0])
-            for row in slots[1:]:
+            torch.add(slots[0], slots[1], out=piece)
+            for row in slots[2:]:
                 piece.add_(row)
             piece.div_(len(slots))
 
