@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from smoothmix.distributed import Place
 from smoothmix.errors import UsageError
 from smoothmix.reproduce.jobs import Cut, choose, make_jobs
 
+from certification_cases import certify_as, run_settings
 from conftest import Run
 
 QUICK = ("reproduce", "quick", "--epochs", "1", "--n", "200", "--max", "3", "--skip", "100", "--device", "cpu")
@@ -62,6 +65,17 @@ def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path)
     again = smoothmix(*command)
     assert again.out == first.out
     assert again.err.count("is trained already") == 4
+
+
+def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
+    (job, *_) = make_jobs(["quick/gaussian"], seeds=1, cut=Cut(), out=tmp_path)
+    settings = run_settings()
+    how, path = settings.certification, job.folder.certificates
+    assert job.certified(how, settings.skip) == 0
+    for done, shards in ((13, "2/3"), (27, "1/3"), (40, "3/3")):
+        certify_as(Place(), settings, path, shards=shards)
+        assert job.certified(how, settings.skip) == done
+    assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, "of another run"
 
 
 def test_a_dry_run_measures_and_changes_nothing(smoothmix: Run, tmp_path: Path) -> None:

@@ -89,16 +89,21 @@ def _count_rows(path: Path, size: int, changed: int) -> int:
         return 0
 
 
+def parts_beside(path: Path) -> list[Part]:
+    """All parts whose files are beside a whole file, or where it is to be."""
+    pattern = re.compile(rf"{re.escape(path.stem)}-([1-9]\d*)-of-([1-9]\d*)\.(?:tsv|toml)", re.ASCII)
+    names = [file.name for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.t*")]
+    found = {Part(path, int(match[1]), int(match[2])) for match in map(pattern.fullmatch, names) if match}
+    return [part for part in sorted(found) if part.number <= part.parts]
+
+
 def begun_parts(path: Path, settings: FileSettings) -> list[Part]:
     """The parts of a run that some process has begun; refused if they are of another run.
 
     One without any row counts if it has the settings of this run: its process may be at its first image. With others it
     is what a first try left that failed.
     """
-    pattern = re.compile(rf"{re.escape(path.stem)}-([1-9]\d*)-of-([1-9]\d*)\.(?:tsv|toml)", re.ASCII)
-    names = [file.name for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.t*")]
-    found = {Part(path, int(match[1]), int(match[2])) for match in map(pattern.fullmatch, names) if match}
-    return [part for part in sorted(found) if part.number <= part.parts and _belongs(part, settings)]
+    return [part for part in parts_beside(path) if _belongs(part, settings)]
 
 
 def _belongs(part: Part, settings: FileSettings) -> bool:

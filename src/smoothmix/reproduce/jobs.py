@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from smoothmix import certificates, presets
+from smoothmix.certificates.parts import parts_beside
 from smoothmix.config import Certification, Fidelity, Precision, RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config, run_name
@@ -29,12 +30,17 @@ class Job:
         return self.folder.weights.exists()
 
     def certified(self, how: Certification, skip: int) -> int:
-        """How many images are certified already in this way."""
-        if not self.folder.certificates.exists():
-            return 0
-        file = certificates.read(self.folder.certificates)
-        alike = file.settings is not None and (file.settings.certification, file.settings.skip) == (how, skip)
-        return len(file.rows) if alike else 0
+        """How many images are certified already in this way, in one file or in parts of it."""
+        whole = self.folder.certificates
+        in_parts = sum(_rows(part.path, how, skip) for part in parts_beside(whole))
+        return max(_rows(whole, how, skip), in_parts)  # parts have been given what the whole file had
+
+
+def _rows(path: Path, how: Certification, skip: int) -> int:
+    file = certificates.read(path) if path.exists() else None
+    settings = file.settings if file else None
+    alike = settings is not None and (settings.certification, settings.skip) == (how, skip)
+    return len(file.rows) if file and alike else 0
 
 
 @dataclass(frozen=True, kw_only=True)
