@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,10 @@ settings.load_profile("smoothmix")
 
 # Two test processes share two cores.
 torch.set_num_threads(1)
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -141,7 +141,7 @@ def test_what_must_not_be_extended_is_refused(model: Linear, dataset: MemoryData
         extend_dataset(Linear(64, seed=1), dataset, how(), path=any_time, stopping=rules)
     with pytest.raises(UsageError, match="extending it takes at least as many"):
         extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
-    with pytest.raises(UsageError, match="other settings: mode is exact there"):
+    with pytest.raises(UsageError, match="other settings: the guarantee is exact, n 512 there"):
         certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules)
 
 

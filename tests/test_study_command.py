@@ -127,7 +127,7 @@ def test_a_study_that_is_stopped_says_that_it_begins_anew(
     monkeypatch.setattr(confidence, "study", stopped)
     done = smoothmix("study", "confidence", "runs/one", *QUICK)
     assert done.code == 130
-    assert "nothing was written, and the same command begins anew" in done.err
+    assert "no file was written, and the same command begins anew" in done.err
     assert not (tmp_path / "studies").exists()
 
 
