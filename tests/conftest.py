@@ -17,6 +17,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
+from smoothmix import models
 from smoothmix.cli import main
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
 
     from smoothmix.report.data import Page
+
+    from process_cases import Jobs
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -104,6 +107,25 @@ def smoothmix(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: py
 def command(*args: object) -> Sequence[str]:
     """The argv of a smoothmix command in a process of its own, for tests that kill it."""
     return [sys.executable, "-m", "smoothmix", *map(str, args)]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    """Starts processes in the test's folder, which must leave none behind."""
+    from process_cases import jobs_in
+
+    with jobs_in(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def untrained_run(tmp_path: Path, smoothmix: Run) -> str:
+    """The name of an imported run: a network as it was drawn, sigma 0.5, the sample."""
+    torch.manual_seed(0)
+    torch.save(models.build("lenet").body.state_dict(), tmp_path / "x.pt")
+    options = ("--network", "lenet", "--sigma", 0.5, "--data", "sample", "--out", "run")
+    assert smoothmix("import", "x.pt", *options).code == 0
+    return "run"
 
 
 QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"

@@ -25,6 +25,9 @@ from smoothmix.weights import state_hash
 
 from conftest import command
 
+TRAIN = ("train", "--config", "config.toml", "--device", "cpu", "--out")
+"""What trains the run of `tiny_run`, or of any other config.toml, but for the name of its folder."""
+
 PATIENCE = 90.0
 """Seconds after which a process that should have done something has not."""
 

@@ -175,8 +175,8 @@ def test_ten_thousand_images_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     """Speed, without a clock: how many times the evidence is computed for an image."""
     from smoothmix import anytime
 
-    original, sizes = anytime._evidence_and_slope, []
-    monkeypatch.setattr(anytime, "_evidence_and_slope", lambda p, *rest: (sizes.append(p.size), original(p, *rest))[1])
+    original, sizes = anytime.evidence_and_slope, []
+    monkeypatch.setattr(anytime, "evidence_and_slope", lambda p, *rest: (sizes.append(p.size), original(p, *rest))[1])
     rng = np.random.default_rng(2)
     truth = rng.beta(3, 0.3, size=10_000)
     k, k0 = rng.binomial(100_000, truth), rng.binomial(100, truth)

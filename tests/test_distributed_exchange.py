@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,13 +17,7 @@ from smoothmix.exchange import shared_mean
 from smoothmix.interruption import StopRequest
 
 from conftest import ROOT, command
-from process_cases import Job, Jobs, jobs_in, tiny_run, until_saved, weights_in
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    with jobs_in(tmp_path) as started:
-        yield started
+from process_cases import Job, Jobs, tiny_run, until_saved, weights_in
 
 
 def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,7 @@ from smoothmix.team import own_device, synchronised
 
 import gradient_cases
 from conftest import ROOT, Run, command, small_convnet
-from process_cases import Jobs, jobs_in, tiny_run
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    with jobs_in(tmp_path) as started:
-        yield started
+from process_cases import Jobs, tiny_run
 
 
 def test_a_place_comes_from_the_environment() -> None:
