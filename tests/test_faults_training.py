@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +134,27 @@ def test_sigterm_breaks_off_an_evaluation(tmp_path: Path, monkeypatch: pytest.Mo
             t.run()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert train_here(config, tmp_path / "run") == whole
+
+
+DIES_EVALUATING = """
+import os, signal, sys
+from smoothmix import trainer
+from smoothmix.cli import main
+evaluate = trainer.noisy_accuracy
+def die(*args, **options):
+    return os.kill(os.getpid(), signal.SIGKILL) if os.environ["RANK"] == "1" else evaluate(*args, **options)
+trainer.noisy_accuracy = die
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(tmp_path: Path, jobs: Jobs) -> None:
+    tiny_run(tmp_path)
+    ranks = jobs.ranks([[sys.executable, "-c", DIES_EVALUATING, *TRAIN, "run"]] * 2)
+    assert ranks[1].wait() == -signal.SIGKILL, ranks[1].said
+    assert ranks[0].wait() != 0, ranks[0].said
+    state = load_state(RunFolder(tmp_path / "run").state)
+    assert (state.epoch, state.step) == (0, 5), "all steps of the first epoch"
 
 
 def test_an_end_asked_for_before_the_first_step_is_an_end_after_it(tmp_path: Path) -> None:
