@@ -103,13 +103,13 @@ from smoothmix.inference import prepared
 
 torch.set_num_threads(1)
 images = torch.rand(64, 3, 32, 32)
-with prepared(models.build("cifar_resnet20"), (3, 32, 32), block=64) as ready:
-    for _ in range(3):
-        ready(images)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(10):
-        ready(images)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+ready = prepared(models.build("cifar_resnet20"), (3, 32, 32), block=64)
+for _ in range(3):
+    ready(images)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    ready(images)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from typing import final
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, final
 
 import torch
 from torch import Tensor, fx, nn
@@ -15,7 +16,13 @@ How = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 
 ADDITIONS: tuple[object, ...] = ("add", "add_", operator.add, operator.iadd, torch.add)
 RELUS: tuple[object, ...] = ("relu", "relu_", torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
-
+IN_PLACE: tuple[object, ...] = (
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.setitem,
+)
 
 LANES = 16
 """Numbers in the vectors of AVX512."""
@@ -34,7 +41,7 @@ class FusedConvolution(nn.Module):
         super().__init__()
         weight, bias = folded(convolution, norm)
         self.weight, self.bias = _frozen(weight), nn.Parameter(bias, requires_grad=False)
-        self.relu = "relu" if relu else "none"
+        self.relu = relu
         assert not isinstance(convolution.padding, str)
         padding, stride = convolution.padding, convolution.stride
         self.how: How = (padding, stride, convolution.dilation, convolution.groups)
@@ -58,12 +65,12 @@ class FusedConvolution(nn.Module):
         # What torch.compile makes of such a chain too, without its minutes.
         run = torch.ops.mkldnn._convolution_pointwise
         if other is None:
-            out: Tensor = run(x, weight, bias, *how, self.relu, [], "")
+            out: Tensor = run(x, weight, bias, *how, "relu" if self.relu else "none", [], "")
         elif self.into_other:
             into = torch.ops.mkldnn._convolution_pointwise_.binary
-            out = into(other, x, weight, bias, *how, "add", 1.0, self.relu, [], "")
+            out = into(other, x, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], "")
         else:
-            out = run.binary(x, other, weight, bias, *how, "add", 1.0, self.relu, [], "")
+            out = run.binary(x, other, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], "")
         return out
 
 
@@ -108,13 +115,39 @@ def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d | None) -> tuple[Tensor,
     return weight.float(), bias.float()
 
 
+_tracing = threading.Lock()
+"""Tracing puts wrappers round the methods of all modules, and takes them off in the order it knows of."""
+
+
+@final
+class _TracerOfOneThread(fx.Tracer):
+    """A tracer that leaves alone the networks which other threads run meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if threading.get_ident() != self.thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        if threading.get_ident() != self.thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
+
 def fused(model: nn.Module) -> nn.Module | None:
     """The network in eval mode, with its convolutions fused; None if there is nothing to gain, or it cannot be traced.
 
     The caller compares both on real input: tracing cannot see everything that Python code may do.
     """
     try:
-        traced = fx.symbolic_trace(model)
+        with _tracing:
+            traced = fx.GraphModule(model, _TracerOfOneThread().trace(model))
     except Exception:  # noqa: BLE001 - networks are anyone's code, and most ways not to be traceable have no name
         return None
     modules = dict(traced.named_modules())
@@ -161,6 +194,8 @@ def _fuse(traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, 
     rectified = _only_user(last)
     relu = rectified is not None and _is_relu(rectified, modules)
     last = rectified if rectified and relu else last
+    if any(_overwrites(between, node.args[0], modules) for between in _from_to(node, last)):
+        return False  # done later, the convolution would see another input
     name = f"{node.name}_fused"  # not by the module, which may be used twice with different norms
     traced.add_module(name, FusedConvolution(convolution, norm, relu=relu))
     with traced.graph.inserting_before(last):
@@ -196,6 +231,27 @@ def _chain(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         yield node
         (node,) = node.users
     yield last
+
+
+def _from_to(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
+    """The nodes from the first to the one before the last, in the order in which they run."""
+    node = first
+    while node is not last:
+        yield node
+        node = node.next
+
+
+def _overwrites(node: fx.Node, tensor: object, modules: dict[str, nn.Module]) -> bool:
+    """Whether a node may change the tensor itself."""
+    if node.kwargs.get("out") is tensor:
+        return True
+    if (node.args[0] if node.args else node.kwargs.get("input")) is not tensor:
+        return False
+    if node.op == "call_module":
+        return getattr(modules.get(str(node.target)), "inplace", False) is True
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    by_name = name.endswith("_") and not name.endswith("__")
+    return by_name or node.target in IN_PLACE or bool(node.kwargs.get("inplace"))
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:

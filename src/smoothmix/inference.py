@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import final
@@ -28,7 +30,8 @@ LEAST_PIECE = 8
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """The network in eval mode, each of its parts put back into its own mode afterwards."""
-    training = [module for module in model.modules() if module.training]
+    # A frozen TorchScript network has no mode.
+    training = [module for module in model.modules() if getattr(module, "training", False)]
     try:
         for module in training:
             module.training = False
@@ -36,19 +39,6 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-@contextmanager
-def channels_last(model: nn.Module) -> Iterator[None]:
-    """The network's convolutions with channels last, which processors run twice as fast; put back afterwards."""
-    kept = [(weight, weight.data) for weight in model.parameters() if weight.dim() == 4]
-    try:
-        for weight, values in kept:
-            weight.data = values.to(memory_format=torch.channels_last)
-        yield
-    finally:
-        for weight, values in kept:
-            weight.data = values
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -64,12 +54,22 @@ def one_thread_per_forward() -> Iterator[int]:
     A sum that is split over threads may round differently for each number of threads. Splitting the work by
     blocks instead makes votes the same on any number of cores, and keeps each core in its own cache.
     """
-    threads = torch.get_num_threads()
+    with _limiting:
+        # One that comes while another is in here would find its 1, and leave it behind for good.
+        threads = _limited[0] if _limited else torch.get_num_threads()
+        _limited.append(threads)
     torch.set_num_threads(1)
     try:
         yield threads
     finally:
         torch.set_num_threads(threads)
+        with _limiting:
+            _limited.pop()
+
+
+_limiting = threading.Lock()
+_limited: list[int] = []
+"""How many threads torch had, once for each that is in `one_thread_per_forward`."""
 
 
 @final
@@ -94,32 +94,94 @@ class Prepared:
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
-@contextmanager
 def prepared(
     model: nn.Module, shape: Sequence[int], *, block: int, precision: Precision = "fp32", engine: Engine = "auto"
-) -> Iterator[Prepared]:
-    """The network in eval mode, ready for images of one shape; put back as it was afterwards."""
+) -> Prepared:
+    """The network in eval mode, ready for images of one shape and for many threads; the model itself is not touched."""
     device = device_of(model)
     on_cpu = device.type == "cpu"
     piece = piece_size(shape, block) if on_cpu else block
+    name = engine_on(device, precision)
     if on_cpu:
         keep_freed_memory()
-    with ExitStack() as held:
-        held.enter_context(eval_mode(model))
-        if on_cpu and len(shape) == 3:
-            if engine == "auto" and precision == "fp32" and (twin := _fused_twin(model, shape)):
-                yield Prepared(FUSED, twin, device, precision, piece, channels_last=True)
-                return
-            if _runs_channels_last(model, shape, held):
-                yield Prepared("torch-cpu", model, device, precision, piece, channels_last=True)
-                return
-        yield Prepared(f"torch-{device.type}", model, device, precision, piece, channels_last=False)
+    base = own_copy(model)
+    if base is None:
+        return Prepared(name, OneAtATime(model), device, precision, piece, channels_last=False)
+    if not on_cpu:
+        return Prepared(name, OneAtATime(base), device, precision, piece, channels_last=False)
+    if len(shape) == 3:
+        if engine == "auto" and precision == "fp32" and (twin := _fused_twin(base, shape)):
+            return Prepared(FUSED, twin, device, precision, piece, channels_last=True)
+        if lying := _with_channels_last(base, shape):
+            return Prepared(name, OneForEachThread(lying), device, precision, piece, channels_last=True)
+    return Prepared(name, OneForEachThread(base), device, precision, piece, channels_last=False)
+
+
+def engine_on(device: torch.device, precision: Precision) -> str:
+    """The name of torch's own arithmetic on a device: what it calls fp32 on a GPU may have ten bits in products.
+
+    >>> engine_on(torch.device("cpu"), "fp32")
+    'torch-cpu'
+    """
+    short = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+    return f"torch-{device.type}" + ("-tf32" if device.type == "cuda" and precision == "fp32" and short else "")
 
 
 def engine_name(model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: Engine = "auto") -> str:
     """What would run this network on images of that shape."""
-    with prepared(model, shape, block=1, precision=precision, engine=engine) as ready:
-        return ready.engine
+    return prepared(model, shape, block=1, precision=precision, engine=engine).engine
+
+
+def own_copy(model: nn.Module) -> nn.Module | None:
+    """The network in eval mode, with the same weights in the same memory and all else its own; None if it has no copy.
+
+    What a network keeps on itself during a forward would otherwise mix up threads that run it side by side.
+    """
+    weights = list(model.parameters())
+    others = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
+    tensors = [value for value in others if isinstance(value, Tensor)]
+    # Both lists stay here until the end: the numbers below name their tensors only as long as these live.
+    shared: dict[int, object] = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights}
+    try:
+        # Some that are computed, as those of weight_norm, would refuse to be copied in the ordinary way.
+        copied = copy.deepcopy(model, shared | {id(tensor): tensor.detach().clone() for tensor in tensors})
+        for module in copied.modules():
+            if getattr(module, "training", False):
+                module.training = False
+    except Exception:  # noqa: BLE001 - networks are anyone's code, and may hold what cannot be copied
+        return None
+    return copied
+
+
+@final
+class OneForEachThread:
+    """A network of which every thread that calls it has its own copy."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self._mine = threading.local()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        if not hasattr(self._mine, "network"):
+            self._mine.network = own_copy(self.network) or self.network
+        logits: Tensor = self._mine.network(images)
+        return logits
+
+
+@final
+class OneAtATime:
+    """A network that threads take turns to run: one that has no copy, or one on a device that has no room for many."""
+
+    _turn = threading.Lock()
+    """One for all: two of these may hold the same network."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+
+    def __call__(self, images: Tensor) -> Tensor:
+        with self._turn, eval_mode(self.network):
+            logits: Tensor = self.network(images)
+        return logits
 
 
 def piece_size(shape: Sequence[int], block: int) -> int:
@@ -134,33 +196,35 @@ def piece_size(shape: Sequence[int], block: int) -> int:
 
 
 def _trial(shape: Sequence[int]) -> Tensor:
-    """Two images for a trial, always the same and without touching anyone's random numbers."""
+    """Two noisy images for a trial, always the same and without touching anyone's random numbers."""
     generator = torch.Generator().manual_seed(0)
-    return torch.rand((2, *shape), generator=generator).contiguous(memory_format=torch.channels_last)
+    images = torch.rand((2, *shape), generator=generator) + torch.randn((2, *shape), generator=generator)
+    return images.contiguous(memory_format=torch.channels_last)
 
 
-def _fused_twin(model: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+def _fused_twin(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
     """The same function with fewer passes, or None if there is none or it does not give the same logits."""
-    if not torch._C._has_mkldnn or not (twin := fused(model)):
+    # Tracing leaves its marks on what a network sets in its forward: it gets a copy of its own.
+    if not torch._C._has_mkldnn or not (model := own_copy(base)) or not (twin := fused(model)):
         return None
     images = _trial(shape)
     try:
         with torch.inference_mode():
-            expected, found = model(images.clone()), twin(images.clone())
+            expected, found = base(images.clone()), twin(images.clone())
         alike = torch.allclose(expected, found, rtol=1e-3, atol=1e-3 * max(1e-6, float(expected.abs().max())))
     except Exception:  # noqa: BLE001 - whatever is wrong with the network is said by the first real forward
         return None
     return twin if alike else None
 
 
-def _runs_channels_last(model: nn.Module, shape: Sequence[int], held: ExitStack) -> bool:
-    """Hold the network with channels last if it runs so: one that flattens by `view` does not."""
-    with ExitStack() as trial:
-        trial.enter_context(channels_last(model))
-        try:
-            with torch.inference_mode():
-                model(_trial(shape))
-        except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
-            return False
-        held.push(trial.pop_all())
-    return True
+def _with_channels_last(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
+    """The network with channels last, which processors run twice as fast; None if it flattens by `view` and cannot."""
+    lying = own_copy(base)
+    try:
+        for weight in lying.parameters() if lying else ():
+            if weight.dim() == 4:
+                weight.data = weight.to(memory_format=torch.channels_last)
+        with torch.inference_mode():
+            return lying if lying and torch.is_tensor(lying(_trial(shape))) else None
+    except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
+        return None

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -33,6 +32,10 @@ from smoothmix.randomness import Domain
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
+
+
+NOISE_THREADS = 8
+"""Threads that make noise for a network on another device, whose forwards take turns."""
 
 
 def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
@@ -114,8 +117,9 @@ class Sampler:
         return device_of(self.model)
 
     def __enter__(self) -> Self:
-        self._held.enter_context(eval_mode(self.model))
         threads = self._held.enter_context(one_thread_per_forward())
+        if self.device.type != "cpu":
+            threads = min(threads, NOISE_THREADS)
         # The limit holds for the thread that sets it: each worker must set its own before its first forward.
         workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         self._pool = self._held.enter_context(workers)
@@ -136,8 +140,9 @@ class Sampler:
         """Votes by class of several images, a row each: all their blocks side by side."""
         images = [request.image.to("cpu", torch.float32) for request in requests]
         if self._ready is None:
-            ready_for = partial(prepared, block=self.block, precision=self.precision, engine=self.engine)
-            self._ready = self._held.enter_context(ready_for(self.model, images[0].shape))
+            self._ready = prepared(
+                self.model, images[0].shape, block=self.block, precision=self.precision, engine=self.engine
+            )
         ready = self._ready
         blocks = [
             (row, first, min(self.block, request.stop - first))
@@ -155,6 +160,17 @@ class Sampler:
         return counts
 
     def _block_votes(
+        self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
+    ) -> NDArray[np.int64]:
+        # A whole block of large images would fill the memory. What is made at once is whole grains of noise, and
+        # whole pieces, so that forwards are cut where they would be anyway.
+        each = ready.piece * -(-randomness.GRAIN // ready.piece)
+        votes = np.zeros(self.num_classes, dtype=np.int64)
+        for start in range(first, first + count, each):
+            votes += self._votes_at_once(ready, image, index, domain, start, min(each, first + count - start))
+        return votes
+
+    def _votes_at_once(
         self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
     ) -> NDArray[np.int64]:
         shape = tuple(image.shape)
@@ -207,6 +223,7 @@ def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: in
 
 def check_images(images: Tensor, *, any_range: bool = False) -> None:
     """Refuse what is not a batch of finite images in [0, 1] (or any range), with a guess at what went wrong."""
+    require(isinstance(images, Tensor), f"images must be a torch tensor [B, ...], got {type(images).__name__}")
     require(images.dim() >= 2 and images.shape[0] > 0, f"images must be a batch [B, ...], got {list(images.shape)}")
     require(
         images.is_floating_point(),
