@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix import randomness
-from smoothmix.anytime import Stopping
+from smoothmix.anytime import Stopping, largest_radius
 from smoothmix.certificates import Certificate, from_votes, sparse
 from smoothmix.certify_anytime import anytime_rows
 from smoothmix.config import Certification, Engine, Precision, require
@@ -48,8 +48,8 @@ class Certified:
 class Smoothed:
     """A classifier smoothed by Gaussian noise: what the base network says most often round an image.
 
-    The network maps images in [0, 1] to logits and normalises inside. It runs in eval mode on the device its weights
-    are on, and is left as it was.
+    The network maps float32 images in [0, 1] to logits and normalises inside. It is not touched itself: copies that
+    share its weights run in eval mode on the device these are on, one on each thread of a processor.
     """
 
     model: nn.Module
@@ -88,7 +88,7 @@ class Smoothed:
         images: Tensor,
         *,
         n0: int = 100,
-        n: int = 100_000,
+        n: int | None = None,
         alpha: float = 0.001,
         seed: int | None = None,
         index: Sequence[int] | None = None,
@@ -96,14 +96,21 @@ class Smoothed:
     ) -> Certified:
         """Class and certified L2 radius of each image of a batch; each is wrong with chance at most alpha.
 
-        Each image gets n draws; with `stopping`, only those it needs (`Stopping(radii=(0.5,))`), by the anytime bound.
+        Each image gets n draws, 100,000 by default. With `stopping`, such as `Stopping(radii=(0.5,))`, each gets only
+        those it needs and at most `stopping.max_draws`, under the anytime bound; n has no say then.
 
         Noise comes from the operating system's entropy unless a seed is given. `index` numbers the images for the
         noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number. Give
         each batch of a larger set numbers (or a seed) of its own, or their certificates err together.
         """
-        how = Certification(sigma=self.sigma, n0=n0, n=n, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
-        require_enough_draws(n, alpha=alpha, sigma=self.sigma)
+        require(
+            n is None or stopping is None or n == stopping.max_draws,
+            f"with stopping, an image gets at most max_draws, which is {stopping.max_draws if stopping else 0:,} "
+            f"there: leave out n={n}",
+        )
+        most = stopping.max_draws if stopping else Certification.n if n is None else n
+        how = Certification(sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
+        require_reach(how, stopping)
         self._look_at(images)
         numbered = list(zip(_numbers(index, images), images, strict=True))
         with self.sampler(seed=how.seed) as sampler:
@@ -141,6 +148,14 @@ class Smoothed:
         check_images(images, any_range=self.any_range)
         for doubt in doubts(self.sigma, images):
             warnings.warn(doubt, stacklevel=3)
+
+
+def require_reach(how: Certification, stopping: Stopping | None) -> None:
+    """Refuse draws that could never certify anything, by the bound that is to be used."""
+    require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
+    if stopping:
+        reach = largest_radius(how.n, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
+        require(reach > 0, f"{how.n:,} draws can never certify anything in mode anytime")
 
 
 def certify_image(sampler: Sampler, image: Tensor, index: int, *, label: int, how: Certification) -> Certificate:
@@ -187,7 +202,7 @@ def seed_or_fresh(seed: int | None) -> int:
 def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
     numbers = range(len(images)) if index is None else [int(i) for i in index]
     require(len(numbers) == len(images), f"index numbers {len(numbers)} images, but there are {len(images)}")
-    require(all(i >= 0 for i in numbers), "index must be zero or more")
+    require(all(0 <= i < 2**64 for i in numbers), "index must be zero or more, and less than 2**64")
     return numbers
 
 

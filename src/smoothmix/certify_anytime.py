@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
@@ -25,6 +25,9 @@ TOGETHER = 64
 WAITING = 4 * TOGETHER
 """Images held at most: rows are written in order, so that decided ones may have to wait for one that is not."""
 
+SECONDS_BETWEEN_KEEPING = 60.0
+"""How much work on images that are not decided yet a kill may cost."""
+
 Images = Iterator[tuple[int, int, Tensor]]
 """Number, label and pixels of each image."""
 
@@ -34,7 +37,7 @@ class Budget:
     """Time that may be spent; it decides how far a run gets, never whether what it says holds."""
 
     seconds: float = math.inf
-    """In all. Images not decided by then are left for another run."""
+    """In all. Images not decided by then are left for another run, with the votes they have."""
     seconds_per_image: float = math.inf
     """An image that took longer is given up as it stands."""
 
@@ -53,6 +56,8 @@ class _Case:
     selection: NDArray[np.int64]
     votes: NDArray[np.int64]
     seconds: float = 0.0
+    earlier: float = 0.0
+    """Seconds spent by other rules for stopping, which no limit of today counts."""
     active: bool = True
 
     @property
@@ -77,26 +82,34 @@ def anytime_rows(
     *,
     budget: Budget | None = None,
     earlier: Mapping[int, Certificate] | None = None,
+    begun: Mapping[int, Certificate] | None = None,
+    keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
 ) -> Iterator[Certificate]:
     """The certificates of these images, in order; fewer if the time is up.
 
     Images in work make room for the next as soon as they are decided. `earlier` holds certificates of the same images
-    that are to be drawn further: what they spent is not spent again.
+    that are to be drawn further: what they spent is not spent again. `keep` gets those in work as they stand, now and
+    then and when the time is up; handed in as `begun`, they go on from there.
     """
     limit = budget or Budget()
-    end = time.monotonic() + limit.seconds
+    end, kept = time.monotonic() + limit.seconds, time.monotonic()
     work: deque[_Case] = deque()
+    waiting = dict(begun or {})
     more = True
     while more or work:
-        if time.monotonic() >= end:
-            return  # whoever is not decided is left for another run, as if it had not been begun
+        over = time.monotonic() >= end
+        if work and (over or time.monotonic() - kept > SECONDS_BETWEEN_KEEPING):
+            keep([*_rows(work, how), *waiting.values()])
+            kept = time.monotonic()
+        if over:
+            return
         new: list[_Case] = []
         active = sum(case.active for case in work)
         while more and active + len(new) < TOGETHER and len(work) + len(new) < WAITING:
             found = next(images, None)
             more = found is not None
             if found is not None:
-                new.append(_begin(*found, sampler, earlier or {}))
+                new.append(_begin(*found, sampler, (earlier or {}).get(found[0]), waiting.pop(found[0], None)))
         _select(sampler, new, how)
         work.extend(new)
         _settle([case for case in work if case.active], how, stopping, limit)
@@ -107,14 +120,28 @@ def anytime_rows(
         yield from _rows(ready, how)
 
 
-def _begin(index: int, label: int, image: Tensor, sampler: Sampler, earlier: Mapping[int, Certificate]) -> _Case:
+def _begin(
+    index: int,
+    label: int,
+    image: Tensor,
+    sampler: Sampler,
+    earlier: Certificate | None,
+    begun: Certificate | None,
+) -> _Case:
     """The image with all the votes it had, if any."""
-    before = earlier.get(index)
+    before = begun or earlier
     selection, votes = (
         _dense(part, sampler.num_classes) for part in ((before.selection_counts, before.counts) if before else ({}, {}))
     )
-    seconds = before.seconds if before else 0.0
-    return _Case(index=index, label=label, image=image, selection=selection, votes=votes, seconds=seconds)
+    return _Case(
+        index=index,
+        label=label,
+        image=image,
+        selection=selection,
+        votes=votes,
+        seconds=before.seconds if before else 0.0,
+        earlier=earlier.seconds if earlier else 0.0,
+    )
 
 
 def _select(sampler: Sampler, new: Sequence[_Case], how: Certification) -> None:
@@ -133,7 +160,7 @@ def _settle(active: Sequence[_Case], how: Certification, stopping: Stopping, lim
     votes, drawn, before = np.array([case.counts for case in begun]).T
     done = decided(votes, drawn, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=stopping)
     for case, enough in zip(begun, done, strict=True):
-        case.active = not (enough or case.seconds >= limit.seconds_per_image)
+        case.active = not (enough or case.seconds - case.earlier >= limit.seconds_per_image)
 
 
 def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping) -> None:
@@ -159,12 +186,12 @@ def _count(sampler: Sampler, chosen: Sequence[_Case], ranges: Sequence[tuple[Dom
         case.seconds += each * (stop - first)
 
 
-def _rows(ready: Sequence[_Case], how: Certification) -> Iterator[Certificate]:
-    if not ready:
+def _rows(cases: Collection[_Case], how: Certification) -> Iterator[Certificate]:
+    if not cases:
         return
-    votes, drawn, before = np.array([case.counts for case in ready]).T
+    votes, drawn, before = np.array([case.counts for case in cases]).T
     bounds = lower_bound(votes, drawn, k0=before, n0=how.n0, alpha=how.alpha)
-    for case, bound in zip(ready, bounds, strict=True):
+    for case, bound in zip(cases, bounds, strict=True):
         yield from_votes(
             case.index,
             case.label,

@@ -13,10 +13,9 @@ from torch import nn
 from smoothmix.certificates import Certificates, FileSettings, read, writing
 from smoothmix.certificates.parts import Division, Part, begun_parts, divide, parse_shards, rows_in
 from smoothmix.certify_anytime import Budget
-from smoothmix.certify_run import Progress, certify_file, file_sampler, fill
+from smoothmix.certify_run import Progress, certify_file, file_sampler, fill, undecided
 from smoothmix.data import Dataset
 from smoothmix.distributed import Place
-from smoothmix.errors import SmoothmixError
 from smoothmix.locks import InUseError
 from smoothmix.smoothing import Sampler
 
@@ -157,5 +156,5 @@ class _Worker:
         if left and not worked and time.monotonic() < self._end:
             raise InUseError(f"{left[0].path}: another smoothmix process is writing it")
         if left and not any(rows_in(part.path) for part in self.chosen):
-            raise SmoothmixError(f"{self.division.path}: no image was decided in the time given")
+            raise undecided(self.division.path)
         return Outcome(None, tuple(sorted(self.chosen)), self.division.unfinished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -12,9 +13,10 @@ from torch import nn
 from smoothmix import randomness
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, settings_path, writing
+from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.file import joined_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
-from smoothmix.certify import certify_image
+from smoothmix.certify import certify_image, require_reach
 from smoothmix.certify_anytime import Budget, Images, anytime_rows
 from smoothmix.config import Certification, Engine, require
 from smoothmix.data import Dataset
@@ -22,7 +24,6 @@ from smoothmix.errors import DataError, SmoothmixError, UsageError
 from smoothmix.inference import FUSED, engine_name
 from smoothmix.locks import exclusive
 from smoothmix.smoothing import Sampler, check_images, doubts
-from smoothmix.stats import require_enough_draws
 from smoothmix.weights import state_hash
 
 
@@ -92,8 +93,16 @@ def certify_file(
     with writing(path, settings) as writer, file_sampler(model, settings) as sampler:
         fill(writer, sampler, dataset, budget, on_progress)
     if not path.exists():
-        raise SmoothmixError(f"{path}: no image was decided in the time given")
+        raise undecided(path)
     return read(path)
+
+
+def undecided(path: Path) -> SmoothmixError:
+    """That the time was up too early, and what to do."""
+    return SmoothmixError(
+        f"{path}: no image could be finished in the time given; those in work are kept, and the same command goes on "
+        "with them"
+    )
 
 
 def extend_dataset(
@@ -125,6 +134,8 @@ def extend_dataset(
         with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
             fill(writer, sampler, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
             whole = not writer.remaining
+        if not whole and not new.exists():
+            raise undecided(new)
         if whole:
             # The rows first: should this be cut off here, they hold by the old settings as well.
             new.replace(path)
@@ -195,13 +206,24 @@ def fill(
     say_doubts(how.sigma, dataset)
     images = _images(dataset, writer.remaining)
     rows = (
-        anytime_rows(sampler, images, how, stopping, budget=budget, earlier=earlier)
+        anytime_rows(
+            sampler,
+            images,
+            how,
+            stopping,
+            budget=budget,
+            earlier=earlier,
+            begun=load_begun(writer.path, writer.settings),
+            keep=partial(keep_begun, writer.path, writer.settings),
+        )
         if stopping
         else _exact_rows(sampler, images, how)
     )
     for row in rows:
         writer.append(row)
         on_progress(Progress(done=len(writer.done), total=total, row=row))
+    if not writer.remaining:
+        remove_begun(writer.path)
 
 
 def _wished(settings: FileSettings) -> Engine:
@@ -249,12 +271,12 @@ def file_settings(
     num_classes = dataset.num_classes if num_classes is None else num_classes
     require(skip >= 1, f"skip must be at least 1, got {skip}")
     require(maximum is None or maximum >= 1, f"max must be at least 1, got {maximum}")
-    require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
+    require_reach(how, stopping)
     available = -(-len(dataset) // skip)
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
     if low < 0 or high >= num_classes:
         raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
-    settings = FileSettings(
+    return FileSettings(
         certification=how,
         mode="anytime" if stopping else "exact",
         stopping=stopping,
@@ -271,5 +293,3 @@ def file_settings(
         noise=randomness.SCHEME,
         versions=software_versions(),
     )
-    require(settings.largest_radius > 0, f"{how.n:,} draws can never certify anything in mode {settings.mode}")
-    return settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,8 @@ def exclusive(path: Path, *, what: str) -> Iterator[None]:
         yield
     finally:
         # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
-        path.unlink(missing_ok=True)
+        if os.fstat(descriptor).st_size == 0:  # ours are empty; another's file may have the name by chance
+            path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
@@ -44,6 +46,8 @@ def is_held(path: Path) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
+    except OSError:
+        return False  # no locks on this file system
     finally:
         os.close(descriptor)
     return False
@@ -66,6 +70,11 @@ def _lock(descriptor: int, what: str) -> bool:
     except BlockingIOError:
         os.close(descriptor)
         raise InUseError(f"{what}: another smoothmix process is writing it") from None
+    except OSError as error:
+        warnings.warn(
+            f"{what}: its file system has no locks ({error.strerror}): see to it that only one process writes it",
+            stacklevel=5,
+        )
     return True
 
 

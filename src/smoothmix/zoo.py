@@ -20,6 +20,8 @@ def is_zoo(run: Path) -> bool:
 def folder() -> Path:
     """Where the zoo is: what SMOOTHMIX_ZOO says, else `results` in the clone that this package runs from."""
     if chosen := os.environ.get(VARIABLE):
+        if not Path(chosen).is_dir():
+            raise UsageError(f"{VARIABLE} is {chosen}, and there is no such folder")
         return Path(chosen)
     clone = Path(__file__).parents[2] / "results"
     if not clone.is_dir():

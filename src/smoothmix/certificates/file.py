@@ -22,6 +22,7 @@ from smoothmix.certificates.settings import (
     FileSettings,
     differences,
     load_settings,
+    require_own_settings,
     require_tsv,
     settings_path,
 )
@@ -205,6 +206,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
     require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path.with_suffix(".lock"), what=str(path)):
         writer = Writer(path, settings)
+        require_own_settings(path)
         earlier = load_settings(path) if path.exists() else None
         writer.done = _take_up(path, earlier, settings)
         if earlier is None or not writer.done:
@@ -219,22 +221,25 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
 
 
 def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -> list[Certificate]:
-    """The rows that an earlier run left, after a cut last line is dropped and everything else is checked."""
+    """The rows that an earlier run left. A cut last line is dropped, once everything says that the file is ours."""
     if not path.exists():
         return []
+    if HEADER.encode().startswith(path.read_bytes()[: len(HEADER) + 1]):
+        rows = []  # nothing but the header, or the beginning of one
+    else:
+        rows = list(read(path).rows)
+        if earlier is None:
+            raise UsageError(
+                f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
+            )
+        _refuse_others(path, earlier, settings)
+        expected = replace(settings, images=max(earlier.images, settings.images)).indices
+        for row, idx in zip(rows, expected, strict=False):
+            if row.idx != idx:
+                raise CertificateError(
+                    f"{path}: holds image {row.idx} where image {idx} should be; it cannot be continued"
+                )
     _drop_cut_line(path)
-    rows = list(read(path).rows) if path.stat().st_size else []
-    if not rows:
-        return []
-    if earlier is None:
-        raise UsageError(
-            f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
-        )
-    _refuse_others(path, earlier, settings)
-    expected = replace(settings, images=max(earlier.images, settings.images)).indices
-    for row, idx in zip(rows, expected, strict=False):
-        if row.idx != idx:
-            raise CertificateError(f"{path}: holds image {row.idx} where image {idx} should be; it cannot be continued")
     return rows
 
 

@@ -14,9 +14,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from smoothmix.certificates.begun import remove_begun
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.row import Certificate
-from smoothmix.certificates.settings import FileSettings, differences, load_settings, require_tsv, settings_path
+from smoothmix.certificates.settings import (
+    FileSettings,
+    differences,
+    load_settings,
+    require_own_settings,
+    require_tsv,
+    settings_path,
+)
 from smoothmix.certificates.tools import merge, save, verify
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, UsageError
@@ -178,6 +186,7 @@ class Division:
                 if not self.complete:
                     save(self._merged(), self.path)
                 _remove(there, read(self.path))
+                remove_begun(self.path)  # of a run that one process began
         except InUseError:
             return False
         return True
@@ -199,6 +208,7 @@ def divide(path: Path, settings: FileSettings, *, asked: int | None, usual: int)
 
     What cannot be gone on with is refused: a damaged part, one of another run, one cut otherwise, one with more images.
     """
+    require_own_settings(path)
     being_written = is_held(require_tsv(path).with_suffix(".lock"))
     # Before the whole file is looked at: once that is there, its parts vanish.
     begun = begun_parts(path, settings)

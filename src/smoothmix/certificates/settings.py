@@ -12,7 +12,7 @@ from pathlib import Path
 from smoothmix import anytime, stats
 from smoothmix.anytime import Stopping
 from smoothmix.config import MODES, Certification, Mode, require
-from smoothmix.errors import CertificateError, UsageError
+from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.files import atomic_write
 from smoothmix.tables import from_table, read_toml, to_toml
 from smoothmix.version import __version__
@@ -153,6 +153,18 @@ def load_settings(path: Path) -> FileSettings | None:
         return from_table(FileSettings, read_toml(beside), where=str(beside))
     except UsageError as error:
         raise CertificateError(str(error)) from error
+
+
+def require_own_settings(path: Path) -> None:
+    """Refuse to write a certificate file whose settings would take the place of a file that is something else."""
+    try:
+        load_settings(path)
+    except SmoothmixError as error:
+        name = settings_path(path).name
+        raise UsageError(
+            f"{path}: its settings go into {name}, which is there and is something else or damaged ({error}); "
+            "choose another --out"
+        ) from error
 
 
 FREE = ("images", "versions")

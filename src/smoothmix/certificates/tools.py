@@ -12,7 +12,7 @@ import numpy as np
 from smoothmix import anytime
 from smoothmix.certificates.file import HEADER, Certificates
 from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line, top_class
-from smoothmix.certificates.settings import FileSettings, differences, require_tsv, settings_path
+from smoothmix.certificates.settings import FileSettings, differences, require_own_settings, require_tsv, settings_path
 from smoothmix.config import require_alpha
 from smoothmix.errors import CertificateError
 from smoothmix.files import atomic_write
@@ -197,7 +197,9 @@ def some(indices: Sequence[int]) -> str:
 
 def save(file: Certificates, path: Path) -> None:
     """Write rows and settings as a certificate file of ours, whole or not at all."""
-    _settings_of(file).save(settings_path(require_tsv(path)))
+    settings = _settings_of(file)
+    require_own_settings(require_tsv(path))
+    settings.save(settings_path(path))
     atomic_write(path, (HEADER + "".join(map(to_line, file.rows))).encode())
 
 

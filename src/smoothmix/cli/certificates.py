@@ -65,9 +65,10 @@ def merge(
         Write it even if images are missing.
     """
     from smoothmix import certificates
+    from smoothmix.certificates import settings_path
 
     whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
-    certificates.save(whole, _new(out))
+    certificates.save(whole, _new(out, settings_path(out)))
     say(f"{out}: {counted(len(whole.rows), 'row')} from {counted(len(files), 'file')}")
 
 
@@ -89,7 +90,8 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
     from smoothmix.cli.certify import show_summary
 
     again = certificates.recompute(certificates.read(file), alpha=alpha)
-    path = _new(out or file.with_name(f"{settings_path(file).stem}-alpha{alpha:g}.tsv"))
+    path = out or file.with_name(f"{settings_path(file).stem}-alpha{alpha:g}.tsv")
+    _new(path, settings_path(path))
     certificates.save(again, path)
     show_summary(again)
     say(f"certificates: {path}")
@@ -118,10 +120,11 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
         say(f"{out}: written")
 
 
-def _new(out: Path) -> Path:
-    """The path to write to, which must not be there: votes took hours to draw."""
+def _new(out: Path, *others: Path) -> Path:
+    """The path to write to. Neither it nor the others may be there: votes took hours to draw."""
     from smoothmix.errors import UsageError
 
-    if out.exists():
-        raise UsageError(f"{out}: is there already; choose another --out")
+    for path in (out, *others):
+        if path.exists():
+            raise UsageError(f"{path}: is there already; choose another --out")
     return out

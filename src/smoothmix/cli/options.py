@@ -114,7 +114,7 @@ class AnytimeOptions:
     """Draws after which an image is given up, rounded up to whole batches; by default --n."""
 
     seconds: float | None = None
-    """Time for the whole run; images not begun by then are left for the same command later."""
+    """Time for the whole run; images not finished by then are left for the same command, with the draws they have."""
 
     seconds_per_image: float | None = None
     """Time after which an image is given up as it stands."""
