@@ -98,11 +98,23 @@ def test_settings_that_cannot_be_are_refused_at_once(settings: dict[str, object]
         ({"seed": -1}, "seed"),
         ({"index": [0]}, "index numbers 1 images, but there are 4"),
         ({"index": [0, 1, 2, -3]}, "zero or more"),
+        ({"index": [0, 1, 2, 2**70]}, "less than 2"),
+        (
+            {"n": 1000, "stopping": sm.Stopping(tolerance=0.05)},
+            "at most max_draws, which is 100,000 there: leave out n",
+        ),
+        ({"stopping": sm.Stopping(radii=(0.1,), max_draws=5)}, "can never certify anything"),
+        ({"stopping": sm.Stopping(max_draws=10)}, "10 draws can never certify anything in mode anytime"),
     ],
 )
 def test_requests_that_cannot_be_are_refused(asked: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         smoothed().certify(IMAGES, **asked)  # type: ignore[arg-type]
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"images must be a torch tensor .*, got ndarray"):
+        smoothed().certify(IMAGES.numpy())  # type: ignore[arg-type]
 
 
 def test_images_outside_the_range_are_refused_unless_asked_for() -> None:

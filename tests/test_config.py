@@ -48,7 +48,7 @@ recipes = st.builds(
     drops=st.lists(st.integers(1, 1000), unique=True, max_size=4).map(lambda drops: tuple(sorted(drops))),
     drop_factor=st.floats(0.01, 1),
     late_drops=st.booleans(),
-    momentum=st.floats(0, 0.999),
+    momentum=st.floats(1e-3, 0.999),
     nesterov=st.booleans(),
     weight_decay=st.floats(0, 1),
     seed=st.integers(0, 2**63 - 1),
@@ -120,6 +120,7 @@ def test_whole_numbers_are_read_as_decimals_where_decimals_are_wanted(file: Path
         ("[recipe]\nepochs = true", "recipe: epochs: must be a whole number, got True"),
         ("[recipe]\nlearning_rate = 'fast'", "recipe: learning_rate: must be a number, got 'fast'"),
         ("[recipe]\nlearning_rate = false", "recipe: learning_rate: must be a number, got False"),
+        ("[recipe]\nnesterov = true\nmomentum = 0.0", "recipe: nesterov takes a momentum above 0"),
         ("[recipe]\nnesterov = 1", "recipe: nesterov: must be true or false, got 1"),
         ("[recipe]\ndrops = 30", "recipe: drops: must be a list, got 30"),
         ("[recipe]\ndrops = [30, '60']", "recipe: drops: must be a whole number, got '60'"),
@@ -256,7 +257,9 @@ def test_epochs_at_each_rate_are_those_of_the_published_runs(recipe: Recipe, epo
 def test_scaling_rounds_and_keeps_at_least_one_epoch() -> None:
     macer = replace(CONFIG, method={"name": "macer", "sigma": 0.5, "defer_epochs": 31, "weight": 16.0})
     scaled = scale_epochs(macer, 0.09)
-    assert (scaled.recipe.epochs, scaled.recipe.drops, scaled.method["defer_epochs"]) == (8, (3, 5), 3)
+    assert (scaled.recipe.epochs, scaled.recipe.drops, scaled.method["defer_epochs"]) == (8, (3, 5), 4), (
+        "after the first drop"
+    )
     assert scaled.method["weight"] == 16.0
     least = scale_epochs(macer, 0.001)
     assert (least.recipe.epochs, least.recipe.drops, least.method["defer_epochs"]) == (1, (1,), 0)

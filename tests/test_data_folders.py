@@ -57,7 +57,22 @@ def test_every_layout_gives_the_same_data(tmp_path, split_folder):
     np.testing.assert_array_equal(dataset.training_images([1], numbers).numpy(), expected[[1]])
     assert dataset.images([]).shape == (0, 3, 6, 8)
     rows = "".join(f"{f}\0{(dataset.root / f).stat().st_size}\0{y}\n" for f, y in zip(FILES, [0, 0, 1], strict=True))
-    assert dataset.fingerprint == hashlib.sha256(rows.encode()).hexdigest()[:16]
+    contents = [hashlib.sha256((dataset.root / file).read_bytes()).digest() for file in FILES]
+    assert dataset.fingerprint == hashlib.sha256(rows.encode() + b"".join(contents)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("all_are_read", [True, False])
+def test_other_pictures_of_the_same_names_and_sizes_have_another_fingerprint(tmp_path, monkeypatch, all_are_read):
+    from smoothmix.data import pictures
+
+    monkeypatch.setattr(pictures, "READ_WHOLE", 2**28 if all_are_read else 0)
+    found = []
+    for seed in (0, 1):
+        Image.fromarray(np.full((6, 8, 3), seed, dtype=np.uint8)).save(tmp_path / "x.bmp")
+        tree(tmp_path / "set", ["cat/a.png"])
+        (tmp_path / "set" / "cat" / "b.bmp").write_bytes((tmp_path / "x.bmp").read_bytes())
+        found.append(load(f"folder:{tmp_path / 'set'}", "test").fingerprint)
+    assert found[0] != found[1]
 
 
 def test_flat_tree_serves_either_split_even_with_a_class_of_trains(tmp_path):

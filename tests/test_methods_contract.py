@@ -159,6 +159,12 @@ def test_bad_input_is_refused(name):
         method.loss(network, x, y[:-1], epoch=0)
     with pytest.raises(UsageError, match=r"mix must have the shape \[batch\]"):
         method.loss(network, x, y, epoch=0, mix=torch.zeros(2))
+    with pytest.raises(UsageError, match=r"must lie in \[0, 1\].*look normalised already"):
+        method.loss(network, (x - 0.45) / 0.2, y, epoch=0)
+    with pytest.raises(UsageError, match="divide by 255"):
+        method.loss(network, x * 255, y, epoch=0)
+    with pytest.raises(UsageError, match="not finite"):
+        method.loss(network, x.index_fill(0, torch.tensor([1]), torch.nan), y, epoch=0)
 
 
 @pytest.mark.parametrize("name", METHODS)

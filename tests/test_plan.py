@@ -117,6 +117,23 @@ def test_what_has_an_option_of_its_own_is_not_set_otherwise(setting: str) -> Non
         made(preset="mnist/0.50/gaussian", settings=[setting])
 
 
+def test_a_network_is_trained_on_other_data_as_on_its_own() -> None:
+    pictures = made(data="folder:mine", sigma=0.5, network="cifar_resnet20", learning_rate=0.05)
+    usual = presets.get("cifar10/0.50/gaussian").config
+    assert pictures.normalisation == "cifar10"
+    assert pictures.recipe == replace(usual.recipe, learning_rate=0.05)
+    (note,) = pictures.notes
+    assert note == (
+        "folder:mine has no recipe of its own: this is that of cifar10/0.50/gaussian, and images are not augmented"
+    )
+    assert made(data="folder:mine", sigma=0.5, network="cifar_resnet20", normalisation="none").normalisation == "none"
+
+
+def test_notes_of_a_run_do_not_travel_with_its_settings(tmp_path: Path) -> None:
+    replace(made(data="mnist", sigma=0.5), notes=("without data_batch_5",)).save(tmp_path / "config.toml")
+    assert made(config=tmp_path / "config.toml").notes == ()
+
+
 def test_run_names_tell_runs_apart() -> None:
     config = made(preset="mnist/0.50/gaussian")
     assert run_name(config) == "mnist-0.50-gaussian"

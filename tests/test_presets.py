@@ -85,7 +85,7 @@ def test_an_unknown_fidelity_is_refused_with_the_nearest() -> None:
     ("name", "scale", "epochs", "drops", "method"),
     [
         ("mnist/1.00/smoothmix-eta5-onestep", 0.09, 8, (3, 5), {"warmup_epochs": 1}),
-        ("mnist/0.50/macer", 1 / 3, 30, (10, 20), {"defer_epochs": 10}),
+        ("mnist/0.50/macer", 1 / 3, 30, (10, 20), {"defer_epochs": 11}),
         ("cifar10/1.00/macer", 0.1, 44, (20, 40), {"defer_epochs": 20}),
         ("cifar10/0.25/smoothadv", 0.5, 75, (25, 50), {"warmup_epochs": 5}),
         ("imagenet/0.50/consistency", 0.01, 1, (1,), {"warmup_epochs": 0}),

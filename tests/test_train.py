@@ -200,8 +200,23 @@ def test_the_command_trains_resumes_and_says_when_it_is_done(smoothmix: Run, tin
 def test_a_run_that_begins_anew_begins_its_metrics_anew(tiny: RunConfig, tmp_path: Path) -> None:
     train(tiny, tmp_path / "run")
     RunFolder(tmp_path / "run").state.unlink()
+    RunFolder(tmp_path / "run").weights.unlink()
     train(tiny, tmp_path / "run")
     assert [line["epoch"] for line in metrics_of(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_a_finished_run_without_its_state_is_finished(tiny: RunConfig, tmp_path: Path, smoothmix: Run) -> None:
+    """As one that was copied for certification, or is in results/."""
+    train(tiny, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.state.unlink()
+    weights, metrics = folder.weights.read_bytes(), folder.metrics.read_bytes()
+    with training(tiny, tmp_path / "run") as trainer:
+        assert trainer.finished
+        assert trainer.run() is None
+    again = smoothmix("train", "--config", "run/config.toml", "--out", "run")
+    assert "run: is trained already (delete run/checkpoint to begin anew)" in again.err
+    assert (folder.weights.read_bytes(), folder.metrics.read_bytes()) == (weights, metrics)
 
 
 def test_what_a_network_was_trained_on_is_part_of_the_run(tiny: RunConfig, tmp_path: Path, smoothmix: Run) -> None:

@@ -35,6 +35,12 @@ def test_a_network_of_the_zoo_gives_the_votes_of_its_run_folder(results: Path, s
     assert len(rows[0]) == 2
 
 
+def test_a_zoo_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, smoothmix: Run) -> None:
+    monkeypatch.setenv(zoo.VARIABLE, "nowhere")
+    refused = smoothmix("certify", f"zoo:{NAME}")
+    assert (refused.code, refused.err) == (2, "smoothmix: SMOOTHMIX_ZOO is nowhere, and there is no such folder\n")
+
+
 def test_what_is_computed_with_the_zoo_goes_to_the_current_folder(results: Path, smoothmix: Run) -> None:
     before = sorted(results.rglob("*"))
     assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0

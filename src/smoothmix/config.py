@@ -74,6 +74,7 @@ class Recipe:
         require(min(self.drops, default=1) >= 1, f"drops must be epochs from 1 on, got {list(self.drops)}")
         require(0 < self.drop_factor <= 1, f"drop_factor must lie in (0, 1], got {self.drop_factor}")
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}")
+        require(self.momentum > 0 or not self.nesterov, "nesterov takes a momentum above 0")
         require(0 <= self.weight_decay < math.inf, f"weight_decay must be zero or more, got {self.weight_decay}")
         require_seed(self.seed)
         require_precision(self.precision)
@@ -233,11 +234,16 @@ METHOD_EPOCHS: Mapping[str, Mapping[str, int]] = {
 
 
 def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
-    """The run with its epochs, drops, warm-up and deferral all multiplied by `scale` and rounded."""
+    """The run with its epochs, drops, warm-up and deferral all multiplied by `scale` and rounded.
+
+    What was deferred until the first drop still is, also where drops come one epoch late.
+    """
     require(math.isfinite(scale) and scale > 0, f"epochs-scale must be positive, got {scale}")
     recipe = config.recipe
     epochs = max(1, round(recipe.epochs * scale))
     drops = tuple(sorted({max(1, round(drop * scale)) for drop in recipe.drops}))
     counted = METHOD_EPOCHS.get(config.method["name"], {})
     scaled = {name: round(config.method.get(name, default) * scale) for name, default in counted.items()}
+    if drops and config.method.get("defer_epochs") == recipe.drops[0] + recipe.late_drops:
+        scaled["defer_epochs"] = min(drops[0] + recipe.late_drops, epochs - 1)
     return replace(config, method={**config.method, **scaled}, recipe=replace(recipe, epochs=epochs, drops=drops))

@@ -78,8 +78,9 @@ class Network(nn.Module):
 
         def linear(noise: Tensor) -> Tensor:
             scaled = noise / normalise.std if isinstance(normalise, Normalise) else noise
+            # Detached: autocast before torch 2.11 keeps its bf16 weights, and would hand them on without a gradient.
             return nn.functional.conv2d(
-                scaled, first.weight, None, first.stride, first.padding, first.dilation, first.groups
+                scaled, first.weight.detach(), None, first.stride, first.padding, first.dilation, first.groups
             )
 
         return affine, linear, body[1:]

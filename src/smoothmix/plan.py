@@ -31,6 +31,14 @@ USUAL = {
 }
 """The preset whose network and recipe are the usual ones for each data set."""
 
+USUAL_OF_NETWORK = {
+    "lenet": "mnist/0.50/gaussian",
+    "cifar_resnet20": "cifar10/0.50/gaussian",
+    "cifar_resnet110": "cifar10/0.50/gaussian",
+    "resnet50": "imagenet/0.50/gaussian",
+}
+"""The preset whose recipe a network gets on a data set that has none."""
+
 OWN_OPTIONS = ("name", "sigma", "fidelity")
 """Settings of a method that have options of their own, since more than the method depends on them."""
 
@@ -44,6 +52,7 @@ class Wishes:
     data: str | None = None
     train_split: str | None = None
     network: str | None = None
+    normalisation: str | None = None
     method: str | None = None
     sigma: float | None = None
     settings: Sequence[str] = ()
@@ -83,7 +92,12 @@ def _method(config: RunConfig, wishes: Wishes) -> dict[str, Any]:
 
 
 def _places(wishes: Wishes) -> dict[str, Any]:
-    return _given(data=wishes.data, network=wishes.network, train_split=wishes.train_split)
+    return _given(
+        data=wishes.data,
+        network=wishes.network,
+        normalisation=wishes.normalisation,
+        train_split=wishes.train_split,
+    )
 
 
 def _with_fidelity(config: RunConfig, fidelity: Fidelity | None) -> RunConfig:
@@ -137,7 +151,7 @@ def run_name(config: RunConfig) -> str:
 def _base(wishes: Wishes) -> RunConfig:
     require(wishes.preset is None or wishes.config is None, "give a preset or --config, not both")
     if wishes.config is not None:
-        return RunConfig.load(wishes.config)
+        return replace(RunConfig.load(wishes.config), notes=())  # what they said need not be true of this run
     if wishes.preset is not None:
         return presets.get(wishes.preset).config
     if wishes.data is None or wishes.sigma is None:
@@ -147,7 +161,16 @@ def _base(wishes: Wishes) -> RunConfig:
         return replace(presets.get(USUAL[wishes.data]).config, data=wishes.data, method=method, preset="")
     if wishes.network is None:
         raise UsageError(f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50")
-    return RunConfig(data=wishes.data, network=wishes.network, method=method)
+    return _on_other_data(wishes.data, wishes.network, method)
+
+
+def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig:
+    """A run on a data set of a person's own: a network is trained as on the data that it was made for."""
+    if network not in USUAL_OF_NETWORK:
+        return RunConfig(data=data, network=network, method=method)
+    usual = USUAL_OF_NETWORK[network]
+    note = f"{data} has no recipe of its own: this is that of {usual}, and images are not augmented"
+    return replace(presets.get(usual).config, data=data, network=network, method=method, preset="", notes=(note,))
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -229,8 +230,8 @@ def check_images(images: Tensor, *, any_range: bool = False) -> None:
         images.is_floating_point(),
         f"images must be floating point in [0, 1], got {images.dtype}: divide 8-bit pixels by 255",
     )
-    require(bool(torch.isfinite(images).all()), "the images hold values that are not finite")
-    low, high = float(images.min()), float(images.max())
+    low, high = map(float, images.detach().aminmax())  # which pass on what is not a number
+    require(math.isfinite(low) and math.isfinite(high), "the images hold values that are not finite")
     if any_range or (low >= 0 and high <= 1):
         return
     hint = f"they {LOOK_NORMALISED}" if low < 0 else "divide by 255 if they are 8-bit pixels"

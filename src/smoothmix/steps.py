@@ -133,6 +133,7 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Generator[Batch]:
     Pictures that must be decoded are read by `workers` processes; what is in memory needs one thread.
     """
     if workers > 0:
+        _ = epoch.order, epoch.uniforms, epoch.mixes  # once, in memory that all workers share
         loader: torch.utils.data.DataLoader[Batch] = torch.utils.data.DataLoader(
             epoch,  # type: ignore[arg-type]  # a sequence of steps is what the loader wants, if not by its base class
             batch_size=None,

@@ -84,7 +84,10 @@ class Trainer:
         """Take up the state that an earlier run left in the folder, if there is one."""
         state = load_latest(self.folder)
         if state is None:
-            keep_lines(self.folder.metrics, 0)
+            # Weights without a state are those of a run that was copied, imported or tidied up.
+            self.finished = self.folder.weights.exists()
+            if not self.finished:
+                keep_lines(self.folder.metrics, 0)
             return
         self.follow(state)
         keep_lines(self.folder.metrics, state.epoch)
@@ -109,6 +112,8 @@ class Trainer:
     def run(self) -> EpochMetrics | None:
         """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
         metrics = None
+        if self.finished:
+            return None
         bare = Objective(self.model, self.method).to(self.device)
         objective = self.team.wrap(bare)
         while self.state.epoch < self.config.recipe.epochs:

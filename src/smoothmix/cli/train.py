@@ -29,6 +29,7 @@ def train(
     config: Path | None = None,
     data: str | None = None,
     network: str | None = None,
+    normalisation: str | None = None,
     method: str | None = None,
     sigma: float | None = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
@@ -60,6 +61,8 @@ def train(
         Data set (`smoothmix data list`).
     network
         lenet, cifar_resnet20, cifar_resnet110 or resnet50.
+    normalisation
+        What the network does to pixels first: cifar10, imagenet or none; by default what its own data set has.
     method
         gaussian, stability, smoothadv, macer, consistency or smoothmix.
     sigma
@@ -95,6 +98,7 @@ def train(
         data=data,
         train_split=train_split,
         network=network,
+        normalisation=normalisation,
         method=method,
         sigma=sigma,
         settings=settings or (),
@@ -140,7 +144,7 @@ def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: 
         for note in (*trainer.config.notes, *_notes_on_sharing(trainer, sync_batchnorm)):
             say(f"note: {note}")
         if trainer.finished:
-            say(f"{path}: is trained already")
+            say(f"{path}: is trained already (delete {trainer.folder.weights.parent} to begin anew)")
             return
         metrics = trainer.run()
     right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""

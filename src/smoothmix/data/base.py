@@ -60,7 +60,10 @@ class Dataset(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that are the same exactly when the data are, wherever they were read from."""
+        """16 hexadecimal digits: the same for the same data, wherever they were read from, and others for others.
+
+        Of very many pictures in files, the sizes of all and the content of some are looked at.
+        """
 
     @abstractmethod
     def images(self, indices: Indices) -> torch.Tensor:

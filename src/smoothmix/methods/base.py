@@ -14,6 +14,7 @@ import torch
 from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.convolution import FastConvolutions
 from smoothmix.errors import UsageError
+from smoothmix.smoothing import check_images
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -96,6 +97,7 @@ class Method(ABC):
         The forwards whose gradient reaches the weights run in the mode that the caller left the network in (a
         training loop: train mode); attacks run in eval mode. Afterwards modes and requires_grad are as before.
         """
+        check_images(x)
         if y.shape != x.shape[:1]:
             raise UsageError(f"{x.shape[0]} images need as many labels, got labels of shape {list(y.shape)}")
         if mix is not None and mix.shape != y.shape:
