@@ -22,7 +22,18 @@ def field_log(path: Path, radii: list[object], *, predict: list[int] | None = No
     return path
 
 
-def our_file(path: Path, right: list[int], *, n: int = 1000, data: str = "sample", **settings: object) -> Path:
+def our_file(
+    path: Path,
+    right: list[int],
+    *,
+    n: int = 1000,
+    data: str = "sample",
+    data_hash: str = "d",
+    model: str = "lenet",
+    weights: str = "",
+    engine: str = "torch-cpu",
+    **settings: object,
+) -> Path:
     """A file of ours: image i has right[i] of n votes for its label 1, the others for class 0."""
     how = Certification(sigma=0.5, n=n, **settings)  # type: ignore[arg-type]
     rows = tuple(
@@ -39,14 +50,15 @@ def our_file(path: Path, right: list[int], *, n: int = 1000, data: str = "sample
     )
     made = FileSettings(
         certification=how,
-        model="lenet",
+        model=model,
         model_hash="m",
+        weights=weights,
         data=data,
         split="test",
-        data_hash="d",
+        data_hash=data_hash,
         num_classes=2,
         images=len(right),
-        engine="torch-cpu",
+        engine=engine,
         noise="philox",
     )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,14 @@ class TestCommand:
         assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]
         assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
 
+    def test_no_rule_for_stopping_is_warned_of(self, smoothmix: Run, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(NETWORK)
+        base = ("certify", "--model", "mine:make", "--sigma", "0.5", "--data", "sample", "--max", "2")
+        done = smoothmix(*base, "--mode", "anytime", "--n", 512)
+        assert done.code == 0, done.err
+        assert "note: without --radii or --tolerance there is nothing to stop for" in done.err
+        assert "nothing to stop for" not in smoothmix(*base, "--mode", "anytime", "--radii", 0.1, "--out", "b.tsv").err
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothmix import models, randomness
+from smoothmix.config import FUSED
 from smoothmix.fusion import FusedConvolution, folded, fused
-from smoothmix.inference import FUSED, engine_name, piece_size, prepared
+from smoothmix.inference import engine_name, piece_size, prepared
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler
 

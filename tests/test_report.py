@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import lzma
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,11 @@ import pytest
 
 from smoothmix import presets
 from smoothmix.analysis import measure
-from smoothmix.config import RunConfig
+from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config
 from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
-from smoothmix.report.commands import train_command
+from smoothmix.report.commands import commands, train_command
 from smoothmix.report.published import cuts
 from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
 
@@ -123,7 +124,66 @@ def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_that_is_shown_makes_the_same_run(wishes: Wishes, words: str) -> None:
-    assert words in train_command(make_config(wishes), Path("runs/x"))
+    assert f"{words} runs/x-again" in train_command(make_config(wishes), Path("runs/x"))
+
+
+def test_commands_that_are_shown_touch_nothing_that_is_there(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "g", [900], Wishes(preset="mnist/0.50/gaussian"))
+    train, certify = commands(measure(run))
+    assert train.endswith(f"--out {run}-again")
+    assert f"smoothmix certify {run}-again " in certify
+    assert certify.endswith(f"--out {run}-again/certificates.tsv")
+    packed = run / "certificates.tsv.xz"
+    packed.write_bytes(lzma.compress((run / "certificates.tsv").read_bytes()))
+    (run / "certificates.tsv").unlink()
+    assert commands(measure(run))[1] == certify
+    replace(RunConfig.load(run / "config.toml"), notes=("imported from x.pt",)).save(run / "config.toml")
+    (certify,) = commands(measure(run))
+    assert f"smoothmix certify {run} " in certify
+    assert certify.endswith(f"--out {run}/certificates-again.tsv")
+
+
+def test_the_command_for_ones_own_network_has_its_weights_and_engine(tmp_path: Path) -> None:
+    file = our_file(tmp_path / "mine.tsv", [900], model="nets:mine", weights="mine.safetensors", engine="torch-cpu")
+    (certify,) = commands(measure(file))
+    assert "certify --model nets:mine --weights mine.safetensors " in certify
+    assert "--engine eager" in certify
+    assert certify.endswith(f"--out {tmp_path}/mine-again.tsv")
+    fused = our_file(tmp_path / "fused.tsv", [900], engine=FUSED)
+    assert "--engine" not in commands(measure(fused))[0]
+
+
+def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path) -> None:
+    best, second, third = (
+        measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes])) for votes in (990, 980, 900)
+    )
+    found = make_page([third, second, best], Choices(), title="t").runner_up
+    assert found is not None
+    assert (found.versus, found.images) == ("980", 3)
+    assert found.acr.value == pytest.approx(best.counted.mean() - second.counted.mean())
+    assert make_page([best], Choices(), title="t").runner_up is None
+    elsewhere = measure(our_file(tmp_path / "other.tsv", [985], data_hash="other"))
+    assert make_page([best, elsewhere], Choices(), title="t").runner_up is None
+
+
+def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Path]) -> None:
+    page = make_page([measure(run) for run in two_runs], Choices(), title="t")
+    row, printed = page.runs[0].published, presets.get("mnist/0.50/gaussian").published
+    assert row is not None
+    assert printed is not None
+    assert row.acr == printed.acr_mean
+    assert row.accuracy == {radius: percent / 100 for radius, percent in printed.accuracy_mean.items()}
+
+
+def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
+    logs = [measure(field_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count)) for seed, count in ((1, 3), (2, 4))]
+    said = make_page(logs, Choices(), title="t").warnings
+    assert "noise_0.50_1, noise_0.50_2: a log without votes: p_A is what its radii say it is at least" in said
+    assert sum("is read as the least that it may have been rounded from" in sentence for sentence in said) == 1
+    few = "too few images for intervals of means that can be trusted: noise_0.50_1 (3), noise_0.50_2 (4)"
+    assert few in said
+    rounded = [measure(log.path, paper_rounding=True) for log in logs]
+    assert not any("is read as the least" in sentence for sentence in make_page(rounded, Choices(), title="t").warnings)
 
 
 def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:

@@ -75,8 +75,9 @@ def against(versus: str, *acr: float) -> Difference:
     return Difference(versus=versus, images=50, acr=Estimate(*acr))
 
 
-def plain_headline(*runs: RunView) -> str:
-    return " ".join(sentence.striptags() for sentence in headline(replace(made_page(), runs=runs)))
+def plain_headline(*runs: RunView, runner_up: Difference | None = None) -> str:
+    page = replace(made_page(), runs=runs, runner_up=runner_up)
+    return " ".join(sentence.striptags() for sentence in headline(page))
 
 
 def test_the_headline_says_who_wins_and_by_how_much() -> None:
@@ -105,7 +106,15 @@ def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
     base, best = made_run("gaussian", mean=0.2), made_run("smoothmix", mean=0.9)
     near = made_run("consistency", mean=0.88)
     ahead = against("gaussian", 0.142, 0.12, 0.164)
-    assert "Close behind is consistency" in plain_headline(base, near, replace(best, difference=ahead))
+    runs = (base, near, replace(best, difference=ahead))
+    assert "Close behind is consistency" in plain_headline(*runs)
+    assert "so this page does not say which of the two is better" in plain_headline(*runs)
+    paired = plain_headline(*runs, runner_up=against("consistency", 0.008, 0.006, 0.01))
+    assert paired.endswith("smoothmix is ahead of it by +0.008 [0.006, 0.010] on the same 50 images.")
+    unsure = plain_headline(*runs, runner_up=against("consistency", 0.008, -0.001, 0.02))
+    assert unsure.endswith(
+        "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to tell the two apart."
+    )
 
 
 def test_the_headline_of_one_run_and_of_none() -> None:

@@ -15,7 +15,7 @@ from smoothmix.report.tables import FORMATS
 from smoothmix.reproduce.logs import from_logs
 from smoothmix.reproduce.table import reproduction_grid
 
-from conftest import SHARED
+from conftest import SHARED, Run
 from log_cases import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_seeds, write_log
 
 # Numbers
@@ -43,6 +43,13 @@ def test_without_paper_rounding_radii_count_as_the_lower_end(tmp_path: Path) -> 
     # What is compared with the paper is rounded as there, whatever is shown.
     for key in ("difference_in_deviations", "verdict"):
         assert gaussian[key] == rounded[key]
+
+
+def test_logs_of_other_rows_are_refused(tmp_path: Path, smoothmix: Run) -> None:
+    two_seeds(tmp_path / "logs")
+    assert smoothmix("reproduce", "mnist", "--from-logs", "logs").code == 0
+    refused = smoothmix("reproduce", "cifar10", "--from-logs", "logs")
+    assert (refused.code, "logs: holds no log of a row of cifar10" in refused.err) == (2, True)
 
 
 def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) -> None:

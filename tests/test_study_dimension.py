@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, ncx2, norm
 
 from smoothmix.errors import UsageError
+from smoothmix.studies import input_dependent
 from smoothmix.studies.dimension import NOISES, Row, log_worst_case, shell_worst_case, table, theorem_bound, worst_case
 
 PS = st.floats(0.01, 0.999)
@@ -265,6 +266,18 @@ def test_the_table_has_a_row_for_each_question_whatever_else_is_asked() -> None:
     assert rows[2] == Row("gaussian", 0.8, 784, exact, bound, None)
     assert all((row.bound is None) == (row.ratio == 1) for row in rows)
     assert all((row.standard_error is None) == (row.noise == "gaussian") for row in rows)
+
+
+def test_the_text_says_that_a_guarantee_is_gone_only_where_it_is() -> None:
+    some = table(p=0.99, sigma=0.5, distance=0.5, ratios=(0.5, 1.0, 1.1), dimensions=(2, 3072))
+    text = input_dependent.study(some, p=0.99, sigma=0.5, distance=0.5, figure=False).text
+    assert "In 3,072 dimensions that is less than one half at tau / sigma 0.5" in text
+    mild = table(p=0.99, sigma=0.5, distance=0.5, ratios=(0.95, 1.0), dimensions=(2,))
+    kept = input_dependent.study(mild, p=0.99, sigma=0.5, distance=0.5, figure=False)
+    assert "gone" not in kept.text
+    assert "In 2 dimensions that is more at 0.95 (0.9" in kept.text
+    bounds = [float(line.cells[5].text) for line in kept.grid.lines if line.cells[5].text]
+    assert all(bound < 1 for bound in bounds)
 
 
 def test_questions_without_an_answer_are_refused() -> None:

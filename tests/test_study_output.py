@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from smoothmix.report.tables import to_csv
@@ -99,6 +100,11 @@ def test_a_study_is_saved_as_numbers_figure_and_section(tmp_path: Path, suffix: 
     assert kind == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
         assert picture.format == "PNG"
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(maxcolors=2**24) or ()}
+    drawn = {line.get_color() for ax in found.figure.axes for line in ax.lines} if found.figure else set()
+    for wanted in [tuple(round(255 * part) for part in to_rgb(colour)) for colour in drawn]:
+        nearest = min(max(abs(a - b) for a, b in zip(wanted, there, strict=True)) for there in colours)
+        assert nearest <= 8, f"{wanted} is not in the picture"
     assert rows(written[0].read_text())[0]["idx"] == "0"
 
 

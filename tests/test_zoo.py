@@ -41,6 +41,13 @@ def test_a_zoo_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, smooth
     assert (refused.code, refused.err) == (2, "smoothmix: SMOOTHMIX_ZOO is nowhere, and there is no such folder\n")
 
 
+def test_the_zoo_is_reported_like_any_run(results: Path, smoothmix: Run) -> None:
+    assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
+    shown = smoothmix("report", f"zoo:{NAME}", f"Mine=zoo:{NAME}", "--format", "csv")
+    assert shown.code == 0, shown.err
+    assert [line.partition(",")[0] for line in shown.out.splitlines()[1:]] == [NAME, "Mine"]
+
+
 def test_what_is_computed_with_the_zoo_goes_to_the_current_folder(results: Path, smoothmix: Run) -> None:
     before = sorted(results.rglob("*"))
     assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0

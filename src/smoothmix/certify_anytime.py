@@ -84,18 +84,20 @@ def anytime_rows(
     earlier: Mapping[int, Certificate] | None = None,
     begun: Mapping[int, Certificate] | None = None,
     keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
+    on_round: Callable[[int, int], None] = lambda in_work, draws: None,
 ) -> Iterator[Certificate]:
     """The certificates of these images, in order; fewer if the time is up.
 
     Images in work make room for the next as soon as they are decided. `earlier` holds certificates of the same images
     that are to be drawn further: what they spent is not spent again. `keep` gets those in work as they stand, now and
-    then and when the time is up; handed in as `begun`, they go on from there.
+    then and when the time is up; handed in as `begun`, they go on from there. `on_round` hears how many are in work,
+    and how many draws there were so far.
     """
     limit = budget or Budget()
     end, kept = time.monotonic() + limit.seconds, time.monotonic()
     work: deque[_Case] = deque()
     waiting = dict(begun or {})
-    more = True
+    more, draws = True, 0
     while more or work:
         over = time.monotonic() >= end
         if work and (over or time.monotonic() - kept > SECONDS_BETWEEN_KEEPING):
@@ -113,7 +115,9 @@ def anytime_rows(
         _select(sampler, new, how)
         work.extend(new)
         _settle([case for case in work if case.active], how, stopping, limit)
-        _draw(sampler, [case for case in work if case.active], how, stopping)
+        active_now = [case for case in work if case.active]
+        draws += _draw(sampler, active_now, how, stopping)
+        on_round(len(active_now), draws)
         ready = list(takewhile(lambda case: not case.active, work))
         for _ in ready:
             work.popleft()
@@ -163,10 +167,12 @@ def _settle(active: Sequence[_Case], how: Certification, stopping: Stopping, lim
         case.active = not (enough or case.seconds - case.earlier >= limit.seconds_per_image)
 
 
-def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping) -> None:
+def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping) -> int:
+    """Another round for all of these; how many draws it took."""
     totals = [next_total(case.drawn, block=how.block, max_draws=stopping.max_draws) for case in active]
     ranges = [(Domain.ESTIMATION, case.drawn, total) for case, total in zip(active, totals, strict=True)]
     _count(sampler, active, ranges)
+    return sum(stop - first for _, first, stop in ranges)
 
 
 def _count(sampler: Sampler, chosen: Sequence[_Case], ranges: Sequence[tuple[Domain, int, int]]) -> None:

@@ -18,10 +18,10 @@ from smoothmix.certificates.file import joined_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
 from smoothmix.certify import certify_image, require_reach
 from smoothmix.certify_anytime import Budget, Images, anytime_rows
-from smoothmix.config import Certification, Engine, require
+from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError, SmoothmixError, UsageError
-from smoothmix.inference import FUSED, engine_name
+from smoothmix.inference import engine_name
 from smoothmix.locks import exclusive
 from smoothmix.smoothing import Sampler, check_images, doubts
 from smoothmix.weights import state_hash
@@ -39,6 +39,10 @@ class Progress:
     """The newest; None before the first of this run."""
     waiting_for: tuple[int, ...] = ()
     """Parts in the hands of other processes, where there is nothing else left to do."""
+    in_work: int = 0
+    """Images that are being drawn for, in mode anytime."""
+    draws: int = 0
+    """That they have had in this run."""
 
 
 def certify_dataset(
@@ -215,6 +219,9 @@ def fill(
             earlier=earlier,
             begun=load_begun(writer.path, writer.settings),
             keep=partial(keep_begun, writer.path, writer.settings),
+            on_round=lambda in_work, draws: on_progress(
+                Progress(done=len(writer.done), total=total, in_work=in_work, draws=draws)
+            ),
         )
         if stopping
         else _exact_rows(sampler, images, how)
@@ -256,6 +263,7 @@ def file_settings(
     how: Certification,
     *,
     model_name: str,
+    weights: str = "",
     num_classes: int | None = None,
     skip: int = 1,
     maximum: int | None = None,
@@ -282,6 +290,7 @@ def file_settings(
         stopping=stopping,
         model=model_name,
         model_hash=state_hash(model),
+        weights=weights,
         data=dataset.name,
         split=dataset.split,
         data_hash=dataset.fingerprint,

@@ -19,6 +19,8 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 Engine = Literal["auto", "eager"]
 """What may run a network: `auto` takes the fastest that computes the same, `eager` the network as it is written."""
 ENGINES: tuple[Engine, ...] = ("auto", "eager")
+FUSED = "torch-cpu-fused"
+"""Name that is recorded of the engine which folds BatchNorm, ReLU and additions into convolutions."""
 Mode = Literal["exact", "anytime"]
 MODES: tuple[Mode, ...] = ("exact", "anytime")
 Fidelity = Literal["official", "paper"]

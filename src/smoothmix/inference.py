@@ -14,12 +14,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from smoothmix.config import Engine, Precision
+from smoothmix.config import FUSED, Engine, Precision
 from smoothmix.fusion import fused
 from smoothmix.memory import keep_freed_memory
-
-FUSED = "torch-cpu-fused"
-"""Name of the engine that folds BatchNorm, ReLU and additions into convolutions."""
 
 PIECE_NUMBERS = 2**20
 """Numbers of input to one forward on a processor: few enough that large images do not fill the memory."""

@@ -32,6 +32,12 @@ def folder() -> Path:
     return clone
 
 
+def found(run: str) -> str:
+    """A run as the page's commands name it, `name=path` or `path`, with the folder of `zoo:name` in its place."""
+    name, equals, path = run.rpartition("=")
+    return f"{name}{equals}{find(Path(path))}" if is_zoo(Path(path)) else run
+
+
 def names() -> list[str]:
     """Networks in the zoo."""
     return sorted(path.name for path in folder().iterdir() if RunFolder(path).weights.exists())

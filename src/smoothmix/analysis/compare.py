@@ -15,6 +15,10 @@ FEW_IMAGES = 500
 """Below this, an interval of certified accuracy is wider than most differences between methods."""
 
 
+TOO_FEW_IMAGES = 20
+"""Below this, resampling them says little about images that are not there: three equal ones would seem certain."""
+
+
 def what_differs(every: Sequence[Measured]) -> list[str]:
     """What keeps these files from being compared as they stand, a sentence each; empty where nothing does."""
     found = []
@@ -105,10 +109,25 @@ def over_seeds(every: Sequence[Measured], *, at: Sequence[float]) -> Seeds:
 
 def warnings_about(every: Sequence[Measured]) -> list[str]:
     """Everything that a reader of a comparison must know before the numbers."""
-    few = [m.name for m in every if len(m) < FEW_IMAGES]
+    too_few = [m for m in every if len(m) < TOO_FEW_IMAGES]
+    few = [m for m in every if TOO_FEW_IMAGES <= len(m) < FEW_IMAGES]
     said = [f"not to be compared as they stand: {difference}" for difference in what_differs(every)]
+    if too_few:
+        said.append(f"too few images for intervals of means that can be trusted: {_with_images(too_few)}")
     if few:
-        said.append(f"few images, so wide intervals: {_some_names(few)} ({min(len(m) for m in every)} images)")
+        said.append(f"few images, so wide intervals: {_with_images(few)}")
     if any(m.paper_rounding for m in every):
         said.append("radii are rounded to nearest at three digits, as in the paper's logs, which is not sound")
-    return said + [f"{m.name}: {note}" for m in every for note in m.notes]
+    notes: dict[str, list[str]] = {}
+    for m in every:
+        for note in m.notes:
+            notes.setdefault(note, []).append(m.name)
+    return said + [f"{_some_names(names)}: {note}" for note, names in notes.items()]
+
+
+def _with_images(every: Sequence[Measured]) -> str:
+    """Names, and how many images each has, or all of them."""
+    counts = {len(m) for m in every}
+    if len(counts) == 1:
+        return f"{_some_names([m.name for m in every])} ({counts.pop():,} images)".replace("(1 images)", "(1 image)")
+    return _some_names([f"{m.name} ({len(m):,})" for m in every])

@@ -154,7 +154,7 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
         raise UsageError(f"{file.path}: has no certificates yet")
     config, training = _run(file.path.parent) if file.path.name.startswith("certificates.") else (None, ())
     return from_file(
-        file, name=name or _title(file.path, config), paper_rounding=paper_rounding, config=config, training=training
+        file, name=name or _title(file, config), paper_rounding=paper_rounding, config=config, training=training
     )
 
 
@@ -184,7 +184,13 @@ def from_file(
         sigma=sigma,
         config=config,
         training=training,
-        notes=(*file.notes, *_unfinished(file), *_stopped(file), *_from_radii(file, sigma)),
+        notes=(
+            *file.notes,
+            *_unfinished(file),
+            *_stopped(file),
+            *_lower_ends(file, paper_rounding),
+            *_from_radii(file, sigma),
+        ),
     )
     return measured.as_in_the_paper() if paper_rounding else measured
 
@@ -222,6 +228,16 @@ def _from_radii(file: Certificates, sigma: float | None) -> list[str]:
     ]
 
 
+def _lower_ends(file: Certificates, paper_rounding: bool) -> list[str]:
+    """That the numbers are not those of whoever averages what a log prints."""
+    if paper_rounding or all(row.has_votes for row in file.rows):
+        return []
+    said = "each printed radius is read as the least that it may have been rounded from"
+    return [
+        f"{said}, so that the ACR lies a little below the mean of what is printed (--paper-rounding gives that mean)"
+    ]
+
+
 def sigma_in(path: Path) -> float | None:
     """The noise that the field writes into the names of its logs and folders: noise_0.50, noise_0.5_1801.
 
@@ -240,8 +256,11 @@ def split_name(source: str) -> tuple[str, Path]:
     return (name, Path(path)) if equals and not Path(source).exists() else ("", Path(source))
 
 
-def _title(path: Path, config: RunConfig | None) -> str:
+def _title(file: Certificates, config: RunConfig | None) -> str:
+    path = file.path
     inside = path.name.split(".")[0] == "certificates"
+    if inside and config is None and file.settings and ":" in file.settings.model:
+        return file.settings.model  # a network of someone's own: the folder may have any name
     return (path.parent.resolve().name if inside else path.name.removesuffix(".tsv")) or str(path)
 
 

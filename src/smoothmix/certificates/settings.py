@@ -42,6 +42,9 @@ class FileSettings:
     model_hash: str
     """SHA-256 of its weights."""
 
+    weights: str = ""
+    """Where they were read from, if the network does not come with them."""
+
     data: str
     """Name of the data set."""
 
@@ -167,8 +170,8 @@ def require_own_settings(path: Path) -> None:
         ) from error
 
 
-FREE = ("images", "versions")
-"""Settings in which two parts of one file may differ: neither changes a row."""
+FREE = ("images", "versions", "weights")
+"""Settings in which two parts of one file may differ: none of them changes a row."""
 
 
 def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] = FREE) -> list[str]:

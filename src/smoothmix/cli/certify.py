@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from smoothmix.cli.certifying import (
     certify_with_progress,
+    note_without_rules,
     part_by_itself,
     require_in_reach,
     require_same_images,
@@ -101,6 +102,7 @@ def certify(
     rules = stopping_rules(mode, anytime, how, path)
     if radius is not None:
         require_in_reach(how, rules, radius)
+    note_without_rules(rules)
     dataset = choose_data(target, images)
     if anytime.extend:
         require_same_images(path, images, shard)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, numbers
-from smoothmix.cli.output import progress
+from smoothmix.cli.output import progress, say
 from smoothmix.config import Engine, Mode, require
 from smoothmix.distributed import place
 
@@ -51,6 +51,15 @@ def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path
         tolerance=options.tolerance,
         max_draws=usual if options.max_draws is None else options.max_draws,
     )
+
+
+def note_without_rules(rules: Stopping | None) -> None:
+    """Say so where mode anytime has nothing to stop for, and only costs."""
+    if rules and not rules.radii and rules.tolerance is None:
+        say(
+            "note: without --radii or --tolerance there is nothing to stop for: every image gets all draws, and --mode "
+            "exact would certify larger radii with them"
+        )
 
 
 def require_in_reach(how: Certification, rules: Stopping | None, wanted: float) -> None:
@@ -111,7 +120,9 @@ def certify_with_progress(
 
         def on_progress(state: Progress) -> None:
             row, waiting = state.row, ", ".join(map(str, state.waiting_for))
-            text = f"image {row.idx}: radius {row.radius:.3f}" if row else ""
+            text = f"image {row.idx}: radius {f'{row.radius:.6f}'[:-3]}" if row else ""
+            if state.in_work:
+                text = f"{state.in_work} in work, {state.draws:,} draws in this run"
             track(state.done, state.total, f"waiting for others with part {waiting}" if waiting else text)
 
         if stopping and anytime.extend:
@@ -125,6 +136,7 @@ def certify_with_progress(
             dataset,
             how,
             model_name=target.name,
+            weights=target.weights,
             num_classes=target.num_classes,
             skip=images.skip,
             maximum=images.maximum,

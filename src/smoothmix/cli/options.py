@@ -33,7 +33,7 @@ class NetworkOptions:
     """Deviation of the noise for pixels in [0, 1]; by default that of the training."""
 
     batch: int = 256
-    """Draws in one forward. It is recorded: rounding may depend on it."""
+    """Draws in one forward. Rounding may depend on it; a certificate file records it."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""

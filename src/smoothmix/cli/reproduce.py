@@ -116,6 +116,7 @@ def reproduce(
         if main:
             with progress("reading logs", unit="logs") as track:
                 found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
+            require(any(row.runs for row in found), f"{from_logs}: holds no log of a row of {group}")
             show_rows(found, f"{group}, from published logs", at, format)
         return
     cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)

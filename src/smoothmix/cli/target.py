@@ -34,6 +34,8 @@ class Target:
     num_classes: int | None = None
     """What it tells apart, where that is known."""
     folder: Path | None = None
+    weights: str = ""
+    """The file that they were read from, if it was named."""
 
 
 def load_target(run: Path | None, options: NetworkOptions) -> Target:
@@ -71,7 +73,7 @@ def _from_function(spec: str, weights: Path | None) -> Target:
         raise UsageError(f"{spec} raised {type(error).__name__}: {error}") from error
     if weights is not None:
         load_weights(network, weights)
-    return Target(network, spec)
+    return Target(network, spec, weights="" if weights is None else str(weights))
 
 
 def choose_sigma(target: Target, sigma: float | None) -> float:

@@ -22,6 +22,7 @@ from smoothmix.analysis import (
 )
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
+from smoothmix.errors import UsageError
 from smoothmix.report.commands import commands
 from smoothmix.report.data import Curve, Difference, Page, PublishedRow, RunView, Section, Training
 from smoothmix.report.gallery import make_gallery
@@ -63,6 +64,7 @@ def make_page(
     """Everything that the page shows of these files."""
     every = _told_apart(every)
     radii = table_radii(every, choices)
+    runs = _views(every, radii, choices)
     gallery = make_gallery(every, data_dir=data_dir)
     return Page(
         title=title,
@@ -73,7 +75,8 @@ def make_page(
         paper_rounding=any(m.paper_rounding for m in every),
         comparable=all(not what_differs([m for m in every if m.sigma == sigma]) for sigma in {m.sigma for m in every}),
         warnings=warnings_about(every),
-        runs=_views(every, radii, choices),
+        runs=runs,
+        runner_up=_runner_up(every, runs, choices),
         pictures=gallery.pictures,
         pictures_note=gallery.note,
         sections=sections,
@@ -124,6 +127,24 @@ def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) 
     return views
 
 
+def _runner_up(every: Sequence[Measured], runs: Sequence[RunView], choices: Choices) -> Difference | None:
+    """How far the best run is ahead of the next, on the images of both."""
+    ranked = sorted(zip(every, runs, strict=True), key=lambda pair: pair[1].acr.value, reverse=True)
+    if len(ranked) < 2:
+        return None
+    best, second = ranked[0][0], ranked[1][0]
+    if best.settings and second.settings and best.settings.data_hash != second.settings.data_hash:
+        return None
+    try:
+        gaps = differences_by_image(best, second)
+    except UsageError:  # other labels: not the same data
+        return None
+    if not len(gaps):
+        return None
+    (gap,) = means_of([gaps], confidence=choices.confidence)
+    return Difference(versus=second.name, images=len(gaps), acr=gap)
+
+
 def view(
     measured: Measured,
     every: Sequence[Measured],
@@ -172,14 +193,15 @@ def published(measured: Measured) -> PublishedRow | None:
     if preset is None or preset.published is None:
         return None
     row, cut = preset.published, cuts(measured, preset)
-    acr = row.acr if row.acr_mean is None else row.acr_mean
+    # One set of runs: the mean over seeds where the paper has it, or else the run of the main table.
+    acr, shares = (row.acr, row.accuracy) if row.acr_mean is None else (row.acr_mean, row.accuracy_mean)
     # On some of the images, which ones they are moves the ACR far more than a seed does.
     spread = row.acr_deviation if cut.comparable and not cut.images else None
     away = (paper_acr((measured,)) - acr) / spread if spread else None
     return PublishedRow(
         acr=acr,
         deviation=row.acr_deviation,
-        accuracy={radius: percent / 100 for radius, percent in row.accuracy.items()},
+        accuracy={radius: percent / 100 for radius, percent in shares.items()},
         deviations_away=away,
         source=row.source,
         caution=", ".join(cut.every),

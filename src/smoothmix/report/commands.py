@@ -8,8 +8,8 @@ from pathlib import Path
 
 from smoothmix import presets
 from smoothmix.analysis import Measured
-from smoothmix.certificates import FileSettings
-from smoothmix.config import RunConfig
+from smoothmix.certificates import FileSettings, settings_path
+from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config
 
@@ -18,11 +18,17 @@ def commands(measured: Measured) -> list[str]:
     """The commands that train the network behind a file and certify it again; none for a log that records nothing."""
     said = []
     folder = measured.path.parent
+    source, out = [str(folder)], settings_path(measured.path).with_suffix("")
     if measured.config and not any(note.startswith("imported from") for note in measured.config.notes):
         said.append(train_command(measured.config, folder))
+        source, out = [f"{folder}-again"], folder.with_name(f"{folder.name}-again") / "certificates"
+    elif measured.config:
+        out = out.with_name(f"{out.name}-again")
+    elif measured.settings:
+        weights = ["--weights", measured.settings.weights] if measured.settings.weights else []
+        source, out = ["--model", measured.settings.model, *weights], out.with_name(f"{out.name}-again")
     if measured.settings:
-        source = [str(folder)] if measured.config else ["--model", measured.settings.model]
-        said.append(certify_command(measured.settings, source, measured.path))
+        said.append(certify_command(measured.settings, source, out.with_name(f"{out.name}.tsv")))
     return said
 
 
@@ -31,7 +37,7 @@ def train_command(config: RunConfig, folder: Path) -> str:
     for options in _preset_options(config):
         if _same(config, options):
             words = ["smoothmix", "train", config.preset, *_flags(options)]
-            return shlex.join([*words, "--out", str(folder)])
+            return shlex.join([*words, "--out", f"{folder}-again"])
     return shlex.join(["smoothmix", "train", "--config", str(folder / "config.toml"), "--out", f"{folder}-again"])
 
 
@@ -76,6 +82,7 @@ def certify_command(settings: FileSettings, source: list[str], path: Path) -> st
         "seed": how.seed,
         "batch": how.block,
         "precision": how.precision if how.precision != "fp32" else None,
+        "engine": None if settings.engine == FUSED else "eager",
         "skip": settings.skip if settings.skip > 1 else None,
         "max": settings.images,
         "shard": settings.shard or None,

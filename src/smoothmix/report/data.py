@@ -38,7 +38,7 @@ class PublishedRow:
     deviation: float | None
     """Over the paper's seeds."""
     accuracy: Mapping[float, float]
-    """By radius, as a share of 1."""
+    """Of the same runs, by radius, as a share of 1."""
     deviations_away: float | None
     """How many of those deviations this run's ACR lies above it; None without a deviation, or where epochs or draws
     were cut, so that nothing follows from it."""
@@ -167,6 +167,8 @@ class Page:
     """Whether all runs of a sigma were certified alike, so that one number may be said to beat another."""
     warnings: Sequence[str]
     runs: Sequence[RunView]
+    runner_up: Difference | None = None
+    """How far the highest ACR lies above the next highest, image by image; None where they share no images."""
     pictures: Sequence[Picture] = ()
     pictures_note: str = ""
     """What is to be known about the pictures, such as that they are a choice of many."""

@@ -163,11 +163,19 @@ def _close_second(page: Page, best: RunView, rival: str) -> list[Markup]:
     if not others:
         return []
     second = max(others, key=_acr)
-    said = Markup(
-        "Close behind is <strong>{}</strong> with {} {}: the intervals overlap, "
-        "so this page does not say which of the two is better."
+    said = Markup("Close behind is <strong>{}</strong> with {} {}: ").format(
+        second.name, number(second.acr.value), _interval(second.acr)
     )
-    return [said.format(second.name, number(second.acr.value), _interval(second.acr))]
+    paired = page.runner_up if page.runner_up and page.runner_up.versus == second.name else None
+    if paired is None:
+        return [said + "the intervals overlap, so this page does not say which of the two is better."]
+    # Intervals of the two overlap by what their images have in common; that of the difference does not contain it.
+    lead = Markup("{} {} on the same {:,} images").format(
+        signed(paired.acr.value), _interval(paired.acr), paired.images
+    )
+    if round(paired.acr.low, 3) > 0:  # as printed
+        return [said + Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)]
+    return [said + Markup("the lead, {}, is too small to tell the two apart.").format(lead)]
 
 
 def _interval(estimate: Estimate, text: Callable[[float], str] = number) -> Markup:

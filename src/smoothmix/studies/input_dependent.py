@@ -18,20 +18,28 @@ FLOOR = 1e-12
 
 def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figure: bool = True) -> Study:
     """The table of worst cases, and what it says."""
-    collapsed = [row for row in rows if row.noise == "gaussian" and row.ratio != 1 and row.dimension == _largest(rows)]
-    least = max((row.worst_case for row in collapsed), default=float("nan"))
     return Study(
         name="dimension",
         title="Noise that depends on the input",
         text=(
             f"A classifier that answers with probability {p:g} under noise of deviation {sigma:g} at x may answer with "
-            f"as little as this at x', {distance:g} away, if the noise there has another deviation tau. In "
-            f"{_largest(rows):,} dimensions none of these ratios of the two but 1 leaves more than {least:.2g}: the "
-            "guarantee is gone, which is why a model has one sigma. With equal noise the dimension plays no part."
+            f"as little as this at x', {distance:g} away, if the noise there has another deviation tau. {_found(rows)} "
+            "The more dimensions, the nearer to 1 it must be: that is why a model has one sigma. With equal noise "
+            "the dimension plays no part."
         ),
         grid=_grid(rows, p=p, sigma=sigma, distance=distance),
         figure=_figure(rows) if figure else None,
     )
+
+
+def _found(rows: Sequence[Row]) -> str:
+    """What is left of the answer in the largest dimension."""
+    there = [row for row in rows if row.noise == "gaussian" and row.ratio != 1 and row.dimension == _largest(rows)]
+    gone = [f"{row.ratio:g}" for row in there if row.worst_case < 0.5]
+    kept = [f"{row.ratio:g} ({row.worst_case:.2g})" for row in there if row.worst_case >= 0.5]
+    parts = [f"less than one half at tau / sigma {', '.join(gone)}, where the guarantee is gone" if gone else ""]
+    parts += [f"more at {', '.join(kept)}" if kept else ""]
+    return f"In {_largest(rows):,} dimensions that is {', but '.join(filter(None, parts))}." if there else ""
 
 
 def _largest(rows: Sequence[Row]) -> int:
@@ -47,7 +55,9 @@ def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Gr
                 Cell(row.noise, row.noise),
                 Cell(f"{row.ratio:g}", row.ratio),
                 Cell(f"{row.dimension}", row.dimension),
-                *(_number(value) for value in (row.worst_case, row.standard_error, row.bound)),
+                *(_number(value) for value in (row.worst_case, row.standard_error)),
+                # A theorem that bounds a probability by more than 1 says nothing.
+                _number(row.bound if row.bound is None or row.bound < 1 else None),
             )
         )
         for row in rows
