@@ -17,12 +17,14 @@ import pytest
 import smoothmix
 from smoothmix import __version__
 from smoothmix.cli import app
+from smoothmix.methods import METHODS
+from smoothmix.plan import OWN_OPTIONS
 
 from conftest import ROOT, Run
 
 TORCHLESS = (
     "config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks",
-    "anytime", "run_folder", "plots", "report", "report.build", "report.page", "reproduce.jobs",
+    "anytime", "evidence", "zoo", "run_folder", "plots", "report", "report.build", "report.page", "reproduce.jobs",
     "reproduce.table", "reproduce.logs",
 )  # fmt: skip
 
@@ -115,6 +117,18 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
                 assert described == {field.name for field in fields(kind)}, kind
                 explained.add(name)
         assert explained == set(inspect.signature(function).parameters), command
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_setting_of_a_method_is_in_the_guide_with_its_own_words(name: str) -> None:
+    guide = (ROOT / "docs" / "training.md").read_text()
+    for setting in fields(METHODS[name]):
+        if not setting.init or setting.name in OWN_OPTIONS:
+            continue
+        (row,) = re.findall(rf"^\| `{name}` \| `{setting.name}` \| (.*?) \| (.*) \|$", guide, flags=re.MULTILINE)
+        described = {p.arg_name: p.description for p in docstring_parser.parse_from_object(METHODS[name]).params}
+        default = "" if setting.default is None else str(setting.default)
+        assert row == (default.lower(), " ".join((described[setting.name] or "").split()))
 
 
 def test_the_version_is_shown(smoothmix: Run) -> None:
