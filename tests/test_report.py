@@ -20,6 +20,7 @@ from smoothmix.plan import Wishes, make_config
 from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
 from smoothmix.report.commands import commands, train_command
 from smoothmix.report.published import cuts
+from smoothmix.report.summary import summary_grid
 from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
 
 from certificate_cases import field_log, our_file
@@ -173,6 +174,13 @@ def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Pa
     assert printed is not None
     assert row.acr == printed.acr_mean
     assert row.accuracy == {radius: percent / 100 for radius, percent in printed.accuracy_mean.items()}
+    grid = summary_grid(page)
+    assert "seed deviations away" not in [column.name for column in grid.columns], "none has any"
+    assert {len(line.cells) for line in grid.lines} == {len(grid.columns)}
+    assert [note.partition(":")[0] for note in grid.notes if "published" in note] == [
+        "* g, s, beside the published row"
+    ]
+    assert "deviations_away" in [column.key for column in summary_grid(page, wide=True).columns]
 
 
 def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ def list_(*, data_dir: Path | None = None) -> None:
     """
     from smoothmix import data
 
-    here = {True: "yes", False: "no", None: "by path"}
-    rows = [(r.name, r.images, r.shape, r.classes, here[r.found], r.origin) for r in data.describe(data_dir=data_dir)]
-    table("data sets", ("name", "images", "shape", "classes", "here", "from"), rows)
-    print(f"looked in {data_dir or data.default_data_dir()}")
+    files = {True: "found", False: "none", None: "by path"}
+    rows = [(r.name, r.images, r.shape, r.classes, files[r.found], r.origin) for r in data.describe(data_dir=data_dir)]
+    table("data sets", ("name", "images", "shape", "classes", "files", "from"), rows)
+    print(f"looked in {data_dir or data.default_data_dir()}; `smoothmix data check NAME` reads what is found there")
 
 
 @app.command

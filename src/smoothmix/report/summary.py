@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
@@ -29,6 +30,8 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += [Column(name="published ACR", key="published_acr")]
         columns += [Column(name="seed deviations away", key="deviations_away")]
     lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
+    if published and not wide and not any(run.published and run.published.deviations_away for run in page.runs):
+        columns, lines = columns[:-1], [replace(line, cells=line.cells[:-1]) for line in lines]
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
     notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
     grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
@@ -51,7 +54,8 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     interval = f"{where}: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
     rows = [(run.name, run.published.caution) for run in page.runs if run.published]
     mark = "" if wide else "* "
-    cautions = [f"{mark}{name}, beside the published row: {caution}" for name, caution in rows if caution]
+    alike = {caution: ", ".join(name for name, other in rows if other == caution) for _, caution in rows if caution}
+    cautions = [f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()]
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
     versus = [f"vs baseline: {name}, image by image on {images:,} images" for name, images in pairs]
     return (interval, *versus, *page.warnings, *cautions)
