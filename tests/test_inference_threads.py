@@ -66,12 +66,20 @@ class Uncopyable(Keeps):
         self.lock = threading.Lock()
 
 
+class BecomesUncopyable(Keeps):
+    """Holds what has no copy once it has run."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.lock = threading.Lock()
+        return super().forward(x)
+
+
 def counted(model: nn.Module, *, draws: int = 4000) -> NDArray[np.int64]:
     with Sampler(model=model, sigma=0.5, num_classes=10, seed=1, block=64) as sampler:
         return sampler.votes(torch.full((1, 28, 28), 0.5), 0, Domain.ESTIMATION, draws)
 
 
-@pytest.mark.parametrize("network", [Keeps, KeepsInMemory, Uncopyable])
+@pytest.mark.parametrize("network", [Keeps, KeepsInMemory, Uncopyable, BecomesUncopyable])
 def test_threads_do_not_see_what_others_keep(network: type[nn.Module], four_threads: None) -> None:
     votes = counted(network())
     torch.set_num_threads(1)

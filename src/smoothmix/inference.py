@@ -110,8 +110,13 @@ def prepared(
         if engine == "auto" and precision == "fp32" and (twin := _fused_twin(base, shape)):
             return Prepared(FUSED, twin, device, precision, piece, channels_last=True)
         if lying := _with_channels_last(base, shape):
-            return Prepared(name, OneForEachThread(lying), device, precision, piece, channels_last=True)
-    return Prepared(name, OneForEachThread(base), device, precision, piece, channels_last=False)
+            return Prepared(name, _for_threads(lying), device, precision, piece, channels_last=True)
+    return Prepared(name, _for_threads(base), device, precision, piece, channels_last=False)
+
+
+def _for_threads(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    # A trial forward may have left something on it that has no copy.
+    return OneAtATime(network) if own_copy(network) is None else OneForEachThread(network)
 
 
 def engine_on(device: torch.device, precision: Precision) -> str:
@@ -138,10 +143,13 @@ def own_copy(model: nn.Module) -> nn.Module | None:
     others = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
     tensors = [value for value in others if isinstance(value, Tensor)]
     # Both lists stay here until the end: the numbers below name their tensors only as long as these live.
-    shared: dict[int, object] = {id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights}
     try:
+        known: dict[int, object] = {
+            id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in weights
+        }
         # Some that are computed, as those of weight_norm, would refuse to be copied in the ordinary way.
-        copied = copy.deepcopy(model, shared | {id(tensor): tensor.detach().clone() for tensor in tensors})
+        known |= {id(tensor): tensor.detach().clone() for tensor in tensors}
+        copied = copy.deepcopy(model, known)
         for module in copied.modules():
             if getattr(module, "training", False):
                 module.training = False
@@ -160,7 +168,7 @@ class OneForEachThread:
 
     def __call__(self, images: Tensor) -> Tensor:
         if not hasattr(self._mine, "network"):
-            self._mine.network = own_copy(self.network) or self.network
+            self._mine.network = own_copy(self.network)
         logits: Tensor = self._mine.network(images)
         return logits
 
@@ -202,7 +210,9 @@ def _trial(shape: Sequence[int]) -> Tensor:
 def _fused_twin(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
     """The same function with fewer passes, or None if there is none or it does not give the same logits."""
     # Tracing leaves its marks on what a network sets in its forward: it gets a copy of its own.
-    if not torch._C._has_mkldnn or not (model := own_copy(base)) or not (twin := fused(model)):
+    model = own_copy(base) if torch._C._has_mkldnn else None
+    twin = None if model is None else fused(model)
+    if twin is None:
         return None
     images = _trial(shape)
     try:
@@ -217,11 +227,14 @@ def _fused_twin(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
 def _with_channels_last(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
     """The network with channels last, which processors run twice as fast; None if it flattens by `view` and cannot."""
     lying = own_copy(base)
+    if lying is None:
+        return None
     try:
-        for weight in lying.parameters() if lying else ():
+        for weight in lying.parameters():
             if weight.dim() == 4:
                 weight.data = weight.to(memory_format=torch.channels_last)
         with torch.inference_mode():
-            return lying if lying and torch.is_tensor(lying(_trial(shape))) else None
+            lying(_trial(shape))
+        return lying
     except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
         return None
