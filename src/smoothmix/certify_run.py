@@ -208,7 +208,8 @@ def fill(
     how, stopping, total = writer.settings.certification, writer.settings.stopping, len(writer.settings.indices)
     on_progress(Progress(done=len(writer.done), total=total))
     say_doubts(how.sigma, dataset)
-    images = _images(dataset, writer.remaining)
+    remaining = writer.remaining
+    images = _images(dataset, remaining)
     rows = (
         anytime_rows(
             sampler,
@@ -217,7 +218,7 @@ def fill(
             stopping,
             budget=budget,
             earlier=earlier,
-            begun=load_begun(writer.path, writer.settings),
+            begun={i: row for i, row in load_begun(writer.path, writer.settings).items() if i in remaining},
             keep=partial(keep_begun, writer.path, writer.settings),
             on_round=lambda in_work, draws: on_progress(
                 Progress(done=len(writer.done), total=total, in_work=in_work, draws=draws)

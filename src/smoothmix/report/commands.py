@@ -17,18 +17,16 @@ from smoothmix.plan import Wishes, make_config
 def commands(measured: Measured) -> list[str]:
     """The commands that train the network behind a file and certify it again; none for a log that records nothing."""
     said = []
-    folder = measured.path.parent
-    source, out = [str(folder)], settings_path(measured.path).with_suffix("")
-    if measured.config and not any(note.startswith("imported from") for note in measured.config.notes):
-        said.append(train_command(measured.config, folder))
-        source, out = [f"{folder}-again"], folder.with_name(f"{folder.name}-again") / "certificates"
-    elif measured.config:
-        out = out.with_name(f"{out.name}-again")
-    elif measured.settings:
-        weights = ["--weights", measured.settings.weights] if measured.settings.weights else []
-        source, out = ["--model", measured.settings.model, *weights], out.with_name(f"{out.name}-again")
-    if measured.settings:
-        said.append(certify_command(measured.settings, source, out.with_name(f"{out.name}.tsv")))
+    folder, settings, config = measured.path.parent, measured.settings, measured.config
+    out = measured.path.with_name(f"{settings_path(measured.path).stem}-again.tsv")
+    source = [str(folder)]
+    if config and not any(note.startswith("imported from") for note in config.notes):
+        said.append(train_command(config, folder))
+        source, out = [f"{folder}-again"], Path(f"{folder}-again") / "certificates.tsv"
+    elif settings and not config:
+        source = ["--model", settings.model, *(["--weights", settings.weights] if settings.weights else [])]
+    if settings:
+        said.append(certify_command(settings, source, out))
     return said
 
 

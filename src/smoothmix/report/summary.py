@@ -30,7 +30,7 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += [Column(name="published ACR", key="published_acr")]
         columns += [Column(name="seed deviations away", key="deviations_away")]
     lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
-    if published and not wide and not any(run.published and run.published.deviations_away for run in page.runs):
+    if published and not wide and not any(line.cells[-1].text for line in lines):
         columns, lines = columns[:-1], [replace(line, cells=line.cells[:-1]) for line in lines]
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
     notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
