@@ -24,8 +24,8 @@ def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figur
         text=(
             f"A classifier that answers with probability {p:g} under noise of deviation {sigma:g} at x may answer with "
             f"as little as this at x', {distance:g} away, if the noise there has another deviation tau. {_found(rows)} "
-            "The more dimensions, the nearer to 1 it must be: that is why a model has one sigma. With equal noise "
-            "the dimension plays no part."
+            "The more dimensions, the nearer to 1 that ratio must be: hence one sigma for a model. With equal noise the "
+            "dimension plays no part."
         ),
         grid=_grid(rows, p=p, sigma=sigma, distance=distance),
         figure=_figure(rows) if figure else None,
@@ -65,6 +65,7 @@ def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Gr
     notes = (
         f"p {p:g} at x, sigma {sigma:g}, distance {distance:g}",
         "gaussian: exact (likelihood-ratio sets); others: the shell of the theorem's proof by Monte Carlo, from above",
+        "no bound: the theorem gives 1 or more there, which says nothing, or does not apply",
     )
     columns = tuple(Column(name=name, key=key) for name, key in zip(names, keys, strict=True))
     return Grid(title="Worst-case probability at x'", columns=columns, lines=tuple(lines), notes=notes)
