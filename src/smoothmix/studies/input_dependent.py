@@ -24,8 +24,8 @@ def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figur
         text=(
             f"A classifier that answers with probability {p:g} under noise of deviation {sigma:g} at x may answer with "
             f"as little as this at x', {distance:g} away, if the noise there has another deviation tau. {_found(rows)} "
-            "The more dimensions, the nearer to 1 that ratio must be: hence one sigma for a model. With equal noise the "
-            "dimension plays no part."
+            "The more dimensions, the nearer to 1 that ratio must be: hence one sigma for a model. With equal noise "
+            "the dimension plays no part."
         ),
         grid=_grid(rows, p=p, sigma=sigma, distance=distance),
         figure=_figure(rows) if figure else None,
