@@ -47,7 +47,25 @@ def test_every_row_and_seed_has_a_folder_of_its_own() -> None:
     assert len({job.folder.path for job in jobs}) == 6
     assert [job.config.recipe.seed for job in jobs] == [0, 1, 2, 0, 1, 2]
     assert {job.config.recipe.epochs for job in jobs} == {9}
-    assert jobs[3].config.method["defer_epochs"] == 3
+    assert jobs[3].config.method["defer_epochs"] == 4, "after the first drop"
+
+
+def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
+    names = ["ablation/eta/1", "ablation/eta/2", "ablation/steps/8", "ablation/copies/4"]
+    jobs = make_jobs(names, seeds=2, cut=Cut(), out=tmp_path)
+    assert [job.preset.name for job in jobs] == [name for name in names for _ in range(2)]
+    folders = [job.folder.path.name for job in jobs]
+    one, two = ["ablation-eta-1", "ablation-eta-1-seed1"], ["ablation-eta-2", "ablation-eta-2-seed1"]
+    assert folders == [*one, *two, *one, *one]
+    assert jobs[4].config == jobs[0].config
+    (tmp_path / "ablation-steps-8").mkdir()
+    again = make_jobs(names, seeds=1, cut=Cut(), out=tmp_path)
+    assert [job.folder.path.name for job in again] == [
+        "ablation-steps-8",
+        "ablation-eta-2",
+        "ablation-steps-8",
+        "ablation-steps-8",
+    ]
 
 
 def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path) -> None:

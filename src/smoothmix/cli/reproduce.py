@@ -138,7 +138,7 @@ def reproduce(
     say()
     show_rows(every, title, at, format)
     write_tables(every, title, at, out)
-    measured = unique_names([run for row in every for run in row.runs])
+    measured = unique_names(list({run.path: run for row in every for run in row.runs}.values()))
     choices = Choices(radii=at or ())
     write_page(make_page(measured, choices, title=title, data_dir=data_dir), out / "report.html")
 
@@ -247,6 +247,7 @@ def show_plan(
     device = choose_device(training.device)
     seen: dict[str, Estimate] = {}
     rows, total = [], 0.0
+    planned: set[Path] = set()
     for job, how in zip(jobs, hows, strict=True):
         test = data.load(job.config.data, images.split, data_dir=images.data_dir)
         count = min(-(-len(test) // images.skip), images.maximum or len(test))
@@ -254,8 +255,10 @@ def show_plan(
             say(f"measuring a few steps of {job.preset.name}")
             seen[job.preset.name] = estimate(job.config, how, images=count, data_dir=training.data_dir, device=device)
         cost = seen[job.preset.name]
-        left_training = 0.0 if job.trained else cost.training
-        certified = job.certified(how, images.skip)
+        again = job.folder.path in planned
+        planned.add(job.folder.path)
+        left_training = 0.0 if job.trained or again else cost.training
+        certified = count if again else job.certified(how, images.skip)
         left_certifying = cost.certification * max(0, count - certified) / count
         draws = count * (how.n0 + how.n) / cost.certification
         total += left_training + left_certifying
@@ -264,9 +267,9 @@ def show_plan(
                 job.preset.name,
                 str(job.config.recipe.seed),
                 str(job.config.recipe.epochs),
-                "done" if job.trained else duration(left_training),
+                "as above" if again else "done" if job.trained else duration(left_training),
                 str(count),
-                "done" if certified >= count else duration(left_certifying),
+                "as above" if again else "done" if certified >= count else duration(left_certifying),
                 f"{draws:,.0f}",
                 str(job.folder.path),
             )

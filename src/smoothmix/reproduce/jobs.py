@@ -14,6 +14,7 @@ from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config, run_name
 from smoothmix.presets import Preset
 from smoothmix.run_folder import RunFolder
+from smoothmix.tables import to_toml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,4 +113,17 @@ def make_jobs(names: Sequence[str], *, seeds: int, cut: Cut, out: Path) -> list[
             title = run_name(replace(config, preset=name)) + (f"-{cut.data}" if cut.data else "")
             folder = RunFolder(out / title)
             jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
-    return jobs
+    return _sharing(jobs)
+
+
+def _sharing(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, those with the same settings in one folder: some rows of the paper's ablations are one run.
+
+    A folder that is there already is preferred.
+    """
+    alike: dict[str, list[Job]] = {}
+    for job in jobs:
+        alike.setdefault(to_toml(replace(job.config, preset="", notes=())), []).append(job)
+    first = {same: next((job for job in group if job.folder.path.exists()), group[0]) for same, group in alike.items()}
+    owner = {id(job): first[same] for same, group in alike.items() for job in group}
+    return [replace(job, config=owner[id(job)].config, folder=owner[id(job)].folder) for job in jobs]
