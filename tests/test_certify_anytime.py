@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from smoothmix.certify_anytime import Budget
 from smoothmix.certify_run import certify_dataset, extend_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
-from smoothmix.errors import UsageError
+from smoothmix.errors import SmoothmixError, UsageError
 
 from conftest import Linear
 
@@ -190,7 +191,8 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
     few, many = Stopping(max_draws=512), Stopping(max_draws=4096)
     certify_dataset(model, dataset, how(), path=path, model_name="linear", maximum=400, stopping=few)
     before = path.read_text()
-    extend_dataset(model, dataset, how(), path=path, stopping=many, budget=Budget(seconds=0.4))
+    with suppress(SmoothmixError):  # on a slow machine no image is finished by then, which is said
+        extend_dataset(model, dataset, how(), path=path, stopping=many, budget=Budget(seconds=0.4))
     assert (tmp_path / "a-extending.toml").exists()
     assert path.read_text() == before  # the file is the old one until the new one is whole
     with pytest.raises(UsageError, match=r"at most 4,096 draws is not finished.*delete a-extending.tsv and"):
