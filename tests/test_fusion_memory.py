@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -104,12 +105,11 @@ from smoothmix.inference import prepared
 torch.set_num_threads(1)
 images = torch.rand(64, 3, 32, 32)
 ready = prepared(models.build("cifar_resnet20"), (3, 32, 32), block=64)
-for _ in range(3):
+for number in range(14):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     ready(images)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    ready(images)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    if number >= 3:
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
@@ -117,7 +117,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_memory_is_kept_from_one_forward_to_the_next() -> None:
     """The first activations alone have 1,024 pages a forward, which the system would have to clear again each time."""
     done = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)
-    assert int(done.stdout) < 1024
+    # The median: the heap may grow once more at any time, by as much as a tensor, and stay so.
+    assert np.median([int(faults) for faults in done.stdout.split()]) < 64
 
 
 def test_whoever_has_set_malloc_by_the_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
