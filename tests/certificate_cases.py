@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from smoothmix.certificates import FileSettings, from_votes, save
 from smoothmix.certificates.file import Certificates
 from smoothmix.config import Certification
+from smoothmix.plan import Wishes, make_config
 
 FIELD_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
@@ -63,4 +65,13 @@ def our_file(
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     save(Certificates(path, rows, made), path)
+    return path
+
+
+def run_folder(path: Path, right: list[int], wishes: Wishes, **settings: object) -> Path:
+    """A run folder as training and certification leave it, but for the weights."""
+    our_file(path / "certificates.tsv", right, **settings)
+    make_config(wishes).save(path / "config.toml")
+    line = {"epoch": 1, "loss": 0.5, "parts": {"natural": 0.5}, "accuracy": 0.9, "learning_rate": 0.01}
+    (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     return path

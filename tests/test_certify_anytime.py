@@ -17,7 +17,8 @@ from smoothmix.anytime import Stopping, decided
 from smoothmix.certificates import read, recompute, verify
 from smoothmix.certify import Smoothed
 from smoothmix.certify_anytime import Budget
-from smoothmix.certify_run import certify_dataset, extend_dataset
+from smoothmix.certify_extend import extend_dataset
+from smoothmix.certify_run import certify_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError, UsageError

@@ -19,7 +19,8 @@ from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificates, read
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
 from smoothmix.certify_anytime import Budget
-from smoothmix.certify_run import certify_dataset, extend_dataset
+from smoothmix.certify_extend import extend_dataset
+from smoothmix.certify_run import certify_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,26 +13,15 @@ import pytest
 
 from smoothmix import presets
 from smoothmix.analysis import measure
-from smoothmix.config import FUSED, RunConfig
+from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.plan import Wishes, make_config
+from smoothmix.plan import Wishes
 from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
-from smoothmix.report.commands import commands, train_command
 from smoothmix.report.published import cuts
 from smoothmix.report.summary import summary_grid
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
 
-from certificate_cases import field_log, our_file
+from certificate_cases import field_log, our_file, run_folder
 from conftest import Run
-
-
-def run_folder(path: Path, right: list[int], wishes: Wishes, **settings: object) -> Path:
-    """A run folder as training and certification leave it, but for the weights."""
-    our_file(path / "certificates.tsv", right, **settings)
-    make_config(wishes).save(path / "config.toml")
-    line = {"epoch": 1, "loss": 0.5, "parts": {"natural": 0.5}, "accuracy": 0.9, "learning_rate": 0.01}
-    (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    return path
 
 
 @pytest.fixture
@@ -113,47 +101,6 @@ def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
         assert radii[-1] <= largest
 
 
-@pytest.mark.parametrize(
-    ("wishes", "words"),
-    [
-        (Wishes(preset="mnist/0.50/gaussian"), "train mnist/0.50/gaussian --out"),
-        (Wishes(preset="mnist/0.50/gaussian", epochs=3, seed=4), "train mnist/0.50/gaussian --epochs 3 --seed 4 --out"),
-        (Wishes(preset="mnist/1.00/macer", epochs_scale=0.33), "train mnist/1.00/macer --epochs-scale 0.33 --out"),
-        (Wishes(preset="mnist/0.50/gaussian", fidelity="paper"), "mnist/0.50/gaussian --fidelity paper --out"),
-        (Wishes(preset="mnist/0.50/gaussian", batch=7), "train --config runs/x/config.toml --out"),
-        (Wishes(data="mnist", sigma=0.3), "train --config runs/x/config.toml --out"),
-    ],
-)
-def test_the_command_that_is_shown_makes_the_same_run(wishes: Wishes, words: str) -> None:
-    assert f"{words} runs/x-again" in train_command(make_config(wishes), Path("runs/x"))
-
-
-def test_commands_that_are_shown_touch_nothing_that_is_there(tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "g", [900], Wishes(preset="mnist/0.50/gaussian"))
-    train, certify = commands(measure(run))
-    assert train.endswith(f"--out {run}-again")
-    assert f"smoothmix certify {run}-again " in certify
-    assert certify.endswith(f"--out {run}-again/certificates.tsv")
-    packed = run / "certificates.tsv.xz"
-    packed.write_bytes(lzma.compress((run / "certificates.tsv").read_bytes()))
-    (run / "certificates.tsv").unlink()
-    assert commands(measure(run))[1] == certify
-    replace(RunConfig.load(run / "config.toml"), notes=("imported from x.pt",)).save(run / "config.toml")
-    (certify,) = commands(measure(run))
-    assert f"smoothmix certify {run} " in certify
-    assert certify.endswith(f"--out {run}/certificates-again.tsv")
-
-
-def test_the_command_for_ones_own_network_has_its_weights_and_engine(tmp_path: Path) -> None:
-    file = our_file(tmp_path / "mine.tsv", [900], model="nets:mine", weights="mine.safetensors", engine="torch-cpu")
-    (certify,) = commands(measure(file))
-    assert "certify --model nets:mine --weights mine.safetensors " in certify
-    assert "--engine eager" in certify
-    assert certify.endswith(f"--out {tmp_path}/mine-again.tsv")
-    fused = our_file(tmp_path / "fused.tsv", [900], engine=FUSED)
-    assert "--engine" not in commands(measure(fused))[0]
-
-
 def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path) -> None:
     best, second, third = (
         measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes])) for votes in (990, 980, 900)
@@ -192,39 +139,6 @@ def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
     assert few in said
     rounded = [measure(log.path, paper_rounding=True) for log in logs]
     assert not any("is read as the least" in sentence for sentence in make_page(rounded, Choices(), title="t").warnings)
-
-
-def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:
-    def line(method: str, acr: str, sigma: float = 0.5) -> Line:
-        return Line(cells=(Cell(method), Cell(acr, acr)), method=method, sigma=sigma)
-
-    columns = (Column(name="model", key="model"), Column(name="ACR", key="acr", judged=True))
-    lines = (
-        line("gaussian", "1.50"),
-        line("smoothadv", "1.60"),
-        line("smoothmix", "1.60 [1.5, 1.7]"),
-        line("smoothmix", "1.61"),
-        line("smoothmix", "1.40"),
-        line("smoothmix", "9.00", sigma=1.0),
-    )
-    grid = marked(Grid(title="t_1", columns=columns, lines=lines, notes=("50 % of it",)))
-    marks = [(row.cells[1].bold, row.cells[1].underlined) for row in grid.lines]
-    assert marks == [(False, False), (True, False), (True, False), (True, True), (False, False), (False, False)]
-    latex = to_latex(grid)
-    assert r"smoothmix & \textbf{\underline{1.61}} \\" in latex
-    assert latex.count(r"\midrule") == 2
-    assert r"\begin{tabular}{lr}" in latex
-    assert "| smoothmix | **<u>1.61</u>** |" in to_markdown(grid)
-    assert to_csv(grid).splitlines()[:2] == ["model,acr", ",1.50"]
-
-
-def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
-    grid = Grid(
-        title="t", columns=(Column(name="a|b", key="k"),), lines=(Line(cells=(Cell("50% <b>|_&", "50% <b>|_&\n"),)),)
-    )
-    assert r"50\% \textless{}b\textgreater{}|\_\&" in to_latex(grid)
-    assert r"| 50% &lt;b>\|_& |" in to_markdown(grid)
-    assert next(csv.reader(io.StringIO(to_csv(grid).split("\n", 1)[1]))) == ["50% <b>|_&\n"]
 
 
 class TestCommand:

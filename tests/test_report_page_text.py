@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Difference, Page, RunView
-from smoothmix.report.page import headline, payload, radius, render
+from smoothmix.report.headline import headline
+from smoothmix.report.numbers import radius
+from smoothmix.report.page import payload, render
 
 from page_cases import HOSTILE, bare_run, crowded_page, made_page, made_run
 

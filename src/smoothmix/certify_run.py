@@ -12,17 +12,15 @@ from torch import nn
 
 from smoothmix import randomness
 from smoothmix.anytime import Stopping
-from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, settings_path, writing
+from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, writing
 from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
-from smoothmix.certificates.file import joined_versions
-from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv, software_versions
+from smoothmix.certificates.settings import software_versions
 from smoothmix.certify import certify_image, require_reach
 from smoothmix.certify_anytime import Budget, Images, anytime_rows
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
-from smoothmix.errors import DataError, SmoothmixError, UsageError
+from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.inference import engine_name
-from smoothmix.locks import exclusive
 from smoothmix.smoothing import Sampler, check_images, doubts
 from smoothmix.weights import state_hash
 
@@ -109,79 +107,6 @@ def undecided(path: Path) -> SmoothmixError:
     )
 
 
-def extend_dataset(
-    model: nn.Module,
-    dataset: Dataset,
-    how: Certification,
-    *,
-    path: Path,
-    stopping: Stopping,
-    budget: Budget | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Certificates:
-    """Draw further for the images of an anytime file, by other rules for stopping, and replace it once all are done.
-
-    Valid because that guarantee holds whenever one stops. Interrupted, it goes on where it was; the file is the old one
-    until the new one is whole.
-    """
-    require_tsv(path)
-    new = path.with_name(f"{path.stem}-extending.tsv")
-    with exclusive(path.with_suffix(".lock"), what=str(path)):
-        old = read(path)
-        settings = _extended(old, model, dataset, how, stopping)
-        begun = load_settings(new)
-        require(
-            begun is None or begun.stopping == settings.stopping,
-            f"{path}: an extension to {begun.guarantee if begun else ''} is not finished: finish it with the same "
-            f"options, or delete {new.name} and {settings_path(new).name}",
-        )
-        with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
-            fill(writer, sampler, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
-            whole = not writer.remaining
-        if not whole and not new.exists():
-            raise undecided(new)
-        if whole:
-            # The rows first: should this be cut off here, they hold by the old settings as well.
-            new.replace(path)
-            settings_path(new).replace(settings_path(path))
-    return read(new if new.exists() else path)
-
-
-def _extended(
-    old: Certificates, model: nn.Module, dataset: Dataset, how: Certification, stopping: Stopping
-) -> FileSettings:
-    """The settings of a file that is drawn further, or why it cannot be."""
-    there = old.settings
-    if there is None:
-        raise UsageError(f"{old.path}: has no {settings_path(old.path).name} beside it to say how it was made")
-    if there.mode != "anytime":
-        raise UsageError(
-            f"{old.path}: was made with a fixed number of draws, and looking at the result before drawing more is not "
-            "the test that its guarantee rests on; certify anew with --mode anytime"
-        )
-    here = file_settings(
-        model,
-        dataset,
-        how,
-        model_name=there.model,
-        num_classes=there.num_classes,
-        skip=there.skip,
-        maximum=there.images,
-        shard=there.shard,
-        stopping=stopping,
-        engine=_wished(there),
-    )
-    found = differences(there, here, free=(*FREE, "stopping", "n"))
-    if found:
-        raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
-    require(
-        here.certification.n >= there.certification.n,
-        f"{old.path}: has a budget of {there.certification.n:,} draws an image: extending it takes at least as many, "
-        f"not {here.certification.n:,}",
-    )
-    return replace(here, versions=joined_versions(old.path, there, here))
-
-
 def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
     """What counts the votes for a file of these settings; it may serve for several parts of one run."""
     how = settings.certification
@@ -192,7 +117,7 @@ def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
         seed=how.seed,
         block=how.block,
         precision=how.precision,
-        engine=_wished(settings),
+        engine=wished(settings),
     )
 
 
@@ -234,7 +159,7 @@ def fill(
         remove_begun(writer.path)
 
 
-def _wished(settings: FileSettings) -> Engine:
+def wished(settings: FileSettings) -> Engine:
     """What to ask for to get the engine that a file names."""
     return "auto" if settings.engine == FUSED else "eager"
 

@@ -110,8 +110,9 @@ def certify_with_progress(
     With `by_itself`, `path` is the file of one part, which is not put together with others.
     """
     from smoothmix.certify_anytime import Budget
+    from smoothmix.certify_extend import extend_dataset
     from smoothmix.certify_parts import Outcome, certify_together
-    from smoothmix.certify_run import Progress, certify_file, extend_dataset, file_settings
+    from smoothmix.certify_run import Progress, certify_file, file_settings
 
     limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None

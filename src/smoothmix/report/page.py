@@ -6,10 +6,9 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import ROUND_FLOOR, Context, Decimal
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_FLOOR, Context
 from importlib.resources import files
-from operator import attrgetter
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -17,10 +16,11 @@ from markupsafe import Markup
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Page, Picture, RunView, Training
+from smoothmix.report.headline import headline
+from smoothmix.report.numbers import meant, number, percent, radius, signed
 
 SCRIPTS = ("plotly-basic.min.js", "page.js", "table.js", "charts.js", "gallery.js")
 FILTERS = ("wrong", "abstained", "smallest radius", "models disagree")
-NOTHING = "–"
 
 
 def render(page: Page) -> str:
@@ -61,125 +61,6 @@ def _policy(scripts: Iterable[str]) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def number(value: float | None, decimals: int = 3) -> str:
-    """A number for people, with a true minus sign.
-
-    >>> number(-0.0004), number(1.35), number(float("nan"))
-    ('0.000', '1.350', '–')
-    """
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    return f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def signed(value: float | None, decimals: int = 3) -> str:
-    """A difference, with its sign in front.
-
-    >>> signed(0.1421), signed(-0.5), signed(0.0001)
-    ('+0.142', '−0.500', '0.000')
-    """
-    return ("+" if value is not None and round(value, decimals) > 0 else "") + number(value, decimals)
-
-
-def percent(value: float | None, decimals: int = 1) -> str:
-    """A share of 1 in percent, without the sign.
-
-    >>> percent(0.924), percent(None)
-    ('92.4', '–')
-    """
-    return number(None if value is None else 100 * value, decimals)
-
-
-def radius(value: float | None, decimals: int = 3) -> str:
-    """A certified radius or another lower bound, cut and never rounded up: what is printed must still hold.
-
-    >>> radius(0.29996), radius(0.3), radius(0.25, 2)
-    ('0.299', '0.300', '0.25')
-    """
-    if value is None or not math.isfinite(value):
-        return NOTHING
-    return number(float(_exact(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR)), decimals)
-
-
-def _exact(value: float) -> Decimal:
-    """The decimal number that was meant: 0.3 whether it came as 0.1 * 3 or as 0.9 / 3."""
-    return Decimal(f"{value:.12g}")
-
-
-_acr = attrgetter("acr.value")
-
-
-def headline(page: Page) -> list[Markup]:
-    """Which run is most robust and by how much, in sentences that claim no more than the intervals allow."""
-    if not page.runs:
-        return []
-    best = max(page.runs, key=_acr)
-    opening = Markup("<strong>{}</strong> is certifiably robust at average radius <strong>{}</strong> {}").format(
-        best.name, number(best.acr.value), _interval(best.acr)
-    )
-    if len(page.runs) == 1:
-        return [opening + _alone(page, best)]
-    rival, gap, images = _ahead(page, best)
-    if gap is None:
-        return [opening + ": the highest on this page.", *_close_second(page, best, rival)]
-    if not (round(gap.low, 3) > 0 or round(gap.high, 3) < 0):  # as printed
-        same = Markup(
-            "Its lead over <strong>{}</strong>, {} {} on the same {:,} images, is too small to tell the two apart."
-        )
-        return [opening + ".", same.format(rival, signed(gap.value), _interval(gap), images)]
-    apart = Markup(", <strong>{}</strong> {} {} <strong>{}</strong> on the same {:,} images.").format(
-        number(gap.value), _interval(gap), "above" if gap.value > 0 else "away from", rival, images
-    )
-    return [opening + apart, *_close_second(page, best, rival)]
-
-
-def _alone(page: Page, run: RunView) -> Markup:
-    """What else there is to say of the only run."""
-    if not page.radii:
-        return Markup(".")
-    at = len(page.radii) // 2
-    share = run.accuracy[at]
-    return Markup("; {}% {} of its {:,} images are classified right and certified at radius {:g}.").format(
-        percent(share.value), _interval(share, percent), run.images, page.radii[at]
-    )
-
-
-def _ahead(page: Page, best: RunView) -> tuple[str, Estimate | None, int]:
-    """With whom the best run was compared on the same images, how far it is ahead, and on how many."""
-    if best.difference:
-        return best.difference.versus, best.difference.acr, best.difference.images
-    for run in sorted(page.runs, key=_acr, reverse=True):
-        if run.difference and run.difference.versus == best.name:
-            gap = run.difference.acr
-            return run.name, Estimate(value=-gap.value, low=-gap.high, high=-gap.low), run.difference.images
-    return "", None, 0
-
-
-def _close_second(page: Page, best: RunView, rival: str) -> list[Markup]:
-    """A caution where a run that was not compared with the best may be as good."""
-    others = [run for run in page.runs if run is not best and run.name != rival and run.acr.high >= best.acr.low]
-    if not others:
-        return []
-    second = max(others, key=_acr)
-    said = Markup("Close behind is <strong>{}</strong> with {} {}: ").format(
-        second.name, number(second.acr.value), _interval(second.acr)
-    )
-    paired = page.runner_up if page.runner_up and page.runner_up.versus == second.name else None
-    if paired is None:
-        return [said + "the intervals overlap, so this page does not say which of the two is better."]
-    # Intervals of the two overlap by what their images have in common; that of the difference does not contain it.
-    lead = Markup("{} {} on the same {:,} images").format(
-        signed(paired.acr.value), _interval(paired.acr), paired.images
-    )
-    if round(paired.acr.low, 3) > 0:  # as printed
-        return [said + Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)]
-    return [said + Markup("the lead, {}, is too small to tell the two apart.").format(lead)]
-
-
-def _interval(estimate: Estimate, text: Callable[[float], str] = number) -> Markup:
-    return Markup('<span class="interval">[{}, {}]</span>').format(text(estimate.low), text(estimate.high))
 
 
 def payload(page: Page) -> dict[str, Any]:
@@ -251,7 +132,7 @@ def _float(value: float | None, digits: int = 5) -> float | None:
     """The number cut to a few significant digits; None where it is no number."""
     if value is None or not math.isfinite(value):
         return None
-    cut = float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(_exact(value)))
+    cut = float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(meant(value)))
     return int(cut) if cut.is_integer() else cut
 
 

@@ -1,0 +1,41 @@
+"""Tables as data, and in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
+
+
+def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:
+    def line(method: str, acr: str, sigma: float = 0.5) -> Line:
+        return Line(cells=(Cell(method), Cell(acr, acr)), method=method, sigma=sigma)
+
+    columns = (Column(name="model", key="model"), Column(name="ACR", key="acr", judged=True))
+    lines = (
+        line("gaussian", "1.50"),
+        line("smoothadv", "1.60"),
+        line("smoothmix", "1.60 [1.5, 1.7]"),
+        line("smoothmix", "1.61"),
+        line("smoothmix", "1.40"),
+        line("smoothmix", "9.00", sigma=1.0),
+    )
+    grid = marked(Grid(title="t_1", columns=columns, lines=lines, notes=("50 % of it",)))
+    marks = [(row.cells[1].bold, row.cells[1].underlined) for row in grid.lines]
+    assert marks == [(False, False), (True, False), (True, False), (True, True), (False, False), (False, False)]
+    latex = to_latex(grid)
+    assert r"smoothmix & \textbf{\underline{1.61}} \\" in latex
+    assert latex.count(r"\midrule") == 2
+    assert r"\begin{tabular}{lr}" in latex
+    assert "| smoothmix | **<u>1.61</u>** |" in to_markdown(grid)
+    assert to_csv(grid).splitlines()[:2] == ["model,acr", ",1.50"]
+
+
+def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
+    grid = Grid(
+        title="t", columns=(Column(name="a|b", key="k"),), lines=(Line(cells=(Cell("50% <b>|_&", "50% <b>|_&\n"),)),)
+    )
+    assert r"50\% \textless{}b\textgreater{}|\_\&" in to_latex(grid)
+    assert r"| 50% &lt;b>\|_& |" in to_markdown(grid)
+    assert next(csv.reader(io.StringIO(to_csv(grid).split("\n", 1)[1]))) == ["50% <b>|_&\n"]
