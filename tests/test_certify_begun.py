@@ -14,13 +14,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from smoothmix import certify_anytime, certify_run
+from smoothmix import certify_anytime, certify_exact, certify_run
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificates, read
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
+from smoothmix.certify import InWork, certify_image
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
-from smoothmix.certify_run import certify_dataset
+from smoothmix.certify_run import Progress, certify_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError
@@ -61,9 +62,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many draws were made, call by call."""
     spent, tally = [], Sampler.tally
 
-    def counted(self: Sampler, requests: Sequence[Request]) -> object:
+    def counted(self: Sampler, requests: Sequence[Request], **others: object) -> object:
         spent.append(sum(request.stop - request.first for request in requests))
-        return tally(self, requests)
+        return tally(self, requests, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sampler, "tally", counted)
     return spent
@@ -120,9 +121,16 @@ def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path
     assert extended.rows[0].n > first.rows[0].n
 
 
-def die(path: str) -> None:
-    """Certify, keep every round, and be killed after the fifth."""
-    certify_anytime.SECONDS_BETWEEN_KEEPING = 0.0
+EXACT = Certification(sigma=0.5, n=20_000, stop_abstaining=True)
+
+
+def certify_exactly(path: Path, on_progress: Callable[[Progress], None] = lambda state: None) -> Certificates:
+    return certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", on_progress=on_progress)
+
+
+def die(path: str, mode: str) -> None:
+    """Certify, keep what is in work whenever it may be, and be killed after the fifth time."""
+    certify_anytime.SECONDS_BETWEEN_KEEPING = certify_exact.SECONDS_BETWEEN_KEEPING = -1.0
     rounds = []
 
     def keep(*args: object) -> None:
@@ -132,21 +140,47 @@ def die(path: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     certify_run.keep_begun = keep  # type: ignore[attr-defined]
-    certify(Path(path))
+    (certify_exactly if mode == "exact" else certify)(Path(path))
 
 
-def test_a_killed_run_goes_on_with_the_votes_that_were_kept(tmp_path: Path, drawn: list[int]) -> None:
-    path = tmp_path / "a.tsv"
-    script = f"import test_certify_begun as here; here.die({str(path)!r})"
+@pytest.mark.parametrize("mode", ["exact", "anytime"])
+def test_a_killed_run_goes_on_with_the_votes_that_were_kept(mode: str, tmp_path: Path, drawn: list[int]) -> None:
+    path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
+    script = f"import test_certify_begun as here; here.die({str(path)!r}, {mode!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert read(begun_path(path)).rows[0].n > 256
-    certify(path)
+    kept = sum(row.n or 0 for row in read(begun_path(path)).rows)
+    assert kept > 256
+    run(path)
     rest = sum(drawn)
     drawn.clear()
-    certify(tmp_path / "whole.tsv")
-    assert rest < sum(drawn)
+    run(tmp_path / "whole.tsv")
+    in_work = 1 if mode == "exact" else 20
+    assert rest == sum(drawn) - kept - in_work * HOW.n0  # those that go on need no new selection either
     assert without_time(path) == without_time(tmp_path / "whole.tsv")
+    assert not begun_path(path).exists()
+
+
+def test_an_image_in_work_certifies_nothing(tmp_path: Path) -> None:
+    settings = certify_exactly(tmp_path / "a.tsv").settings
+    assert settings is not None
+    with certify_run.file_sampler(IsBright(), settings) as sampler:
+        states: list[InWork] = []
+        whole = certify_image(sampler, images().images([1])[0], 1, label=1, how=EXACT, on_block=states.append)
+    assert [int(state.votes.sum()) for state in states] == [*range(256, EXACT.n, 256), EXACT.n]
+    assert all((state.row.predict, state.row.radius) == (-1, 0.0) for state in states[:-1])
+    assert states[-1].row.counts == whole.counts
+    assert whole.radius > 0
+
+
+def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify_exact, "SECONDS_BETWEEN_TELLING", -1.0)
+    told: list[Progress] = []
+    certify_exactly(tmp_path / "a.tsv", told.append)
+    done = [state.done + state.draws / state.planned if state.planned else state.done for state in told]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 20)
+    assert len(set(done)) > 20 * 50
 
 
 def test_votes_of_another_run_are_not_taken_up(tmp_path: Path) -> None:

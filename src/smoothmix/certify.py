@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothmix import randomness
 from smoothmix.anytime import Stopping, largest_radius
-from smoothmix.certificates import Certificate, from_votes, sparse
+from smoothmix.certificates import Certificate, dense, from_votes, sparse
 from smoothmix.certify_anytime import anytime_rows
 from smoothmix.config import Certification, Engine, Precision, require
 from smoothmix.randomness import Domain
@@ -158,40 +159,80 @@ def require_reach(how: Certification, stopping: Stopping | None) -> None:
         require(reach > 0, f"{how.n:,} draws can never certify anything in mode anytime")
 
 
-def certify_image(sampler: Sampler, image: Tensor, index: int, *, label: int, how: Certification) -> Certificate:
-    """One image's certificate: select a class, then bound its probability on fresh draws."""
-    started = time.perf_counter()
-    selection = sampler.votes(image, index, Domain.SELECTION, how.n0)
+def certify_image(
+    sampler: Sampler,
+    image: Tensor,
+    index: int,
+    *,
+    label: int,
+    how: Certification,
+    begun: Certificate | None = None,
+    on_block: Callable[[InWork], None] = lambda state: None,
+) -> Certificate:
+    """One image's certificate: select a class, then bound its probability on fresh draws.
+
+    `on_block` hears how far it is; a row that it gave, handed in as `begun`, is gone on from.
+    """
+    started = time.perf_counter() - (begun.seconds if begun else 0.0)
+    selection = (
+        dense(begun.selection_counts, sampler.num_classes)
+        if begun
+        else sampler.votes(image, index, Domain.SELECTION, how.n0)
+    )
     selected = int(selection.argmax())
-    votes = np.zeros_like(selection)
+    votes = dense(begun.counts if begun else None, sampler.num_classes)
+
+    def state(more: NDArray[np.int64] | int = 0) -> InWork:
+        return InWork(index, label, how, selection, votes + more, time.perf_counter() - started)
+
     if not (how.skip_wrong and selected != label):
-        for first, stop in _rounds(how):
-            votes += sampler.votes(image, index, Domain.ESTIMATION, stop, first=first)
+        for stop in [look for look in _looks(how) if look >= votes.sum()]:
+            drawn = int(votes.sum())
+            votes = votes + sampler.votes(
+                image, index, Domain.ESTIMATION, stop, first=drawn, on_block=lambda more: on_block(state(more))
+            )
             if how.stop_abstaining and abstention_is_certain(votes[selected], stop, planned=how.n, alpha=how.alpha):
                 break
-    seconds = time.perf_counter() - started
-    return from_votes(
-        index,
-        label,
-        sparse(selection),
-        sparse(votes),
-        sigma=how.sigma,
-        alpha=how.alpha,
-        seconds=seconds,
-        planned=how.n,
-    )
+    return state().row
+
+
+@final
+@dataclass(frozen=True)
+class InWork:
+    """An image with the votes it has had."""
+
+    index: int
+    label: int
+    how: Certification
+    selection: NDArray[np.int64]
+    votes: NDArray[np.int64]
+    seconds: float
+
+    @property
+    def row(self) -> Certificate:
+        """What its votes say; nothing is certified before all draws are there."""
+        return from_votes(
+            self.index,
+            self.label,
+            sparse(self.selection),
+            sparse(self.votes),
+            sigma=self.how.sigma,
+            alpha=self.how.alpha,
+            seconds=self.seconds,
+            planned=self.how.n,
+        )
 
 
 LOOKS = 20
 """How often an image that may be stopped is looked at."""
 
 
-def _rounds(how: Certification) -> list[tuple[int, int]]:
-    """The draws of an image in one go, or in whole blocks where they may stop early."""
+def _looks(how: Certification) -> list[int]:
+    """After how many draws an image is looked at: after all, or after whole blocks where it may stop early."""
     if not how.stop_abstaining:
-        return [(0, how.n)]
+        return [how.n]
     size = how.block * max(1, -(-how.n // (LOOKS * how.block)))
-    return [(first, min(first + size, how.n)) for first in range(0, how.n, size)]
+    return [*range(size, how.n, size), how.n]
 
 
 def seed_or_fresh(seed: int | None) -> int:
@@ -207,18 +248,12 @@ def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
 
 
 def _batch(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
-    counts = torch.zeros(len(rows), num_classes, dtype=torch.int64)
-    selection = torch.zeros_like(counts)
-    for i, row in enumerate(rows):
-        for table, votes in ((counts, row.counts), (selection, row.selection_counts)):
-            for c, count in (votes or {}).items():
-                table[i, c] = count
     return Certified(
         label=torch.tensor([row.predict for row in rows]),
         radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
-        counts=counts,
+        counts=torch.from_numpy(np.stack([dense(row.counts, num_classes) for row in rows])),
         selected=torch.tensor([row.selected for row in rows]),
-        selection_counts=selection,
+        selection_counts=torch.from_numpy(np.stack([dense(row.selection_counts, num_classes) for row in rows])),
         seed=seed,
     )

@@ -14,22 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothmix.anytime import Stopping, decided, lower_bound, next_total
-from smoothmix.certificates import Certificate, from_votes, sparse
+from smoothmix.certificates import Certificate, dense, from_votes, sparse
+from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
 from smoothmix.config import Certification, require
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Request, Sampler
+from smoothmix.smoothing import Images, Request, Sampler
 
 TOGETHER = 64
 """Images in work at once: enough to keep every core busy while most of them are decided already."""
 
 WAITING = 4 * TOGETHER
 """Images held at most: rows are written in order, so that decided ones may have to wait for one that is not."""
-
-SECONDS_BETWEEN_KEEPING = 60.0
-"""How much work on images that are not decided yet a kill may cost."""
-
-Images = Iterator[tuple[int, int, Tensor]]
-"""Number, label and pixels of each image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +130,7 @@ def _begin(
     """The image with all the votes it had, if any."""
     before = begun or earlier
     selection, votes = (
-        _dense(part, sampler.num_classes) for part in ((before.selection_counts, before.counts) if before else ({}, {}))
+        dense(part, sampler.num_classes) for part in ((before.selection_counts, before.counts) if before else ({}, {}))
     )
     return _Case(
         index=index,
@@ -209,10 +204,3 @@ def _rows(cases: Collection[_Case], how: Certification) -> Iterator[Certificate]
             mode="anytime",
             bound=float(bound),
         )
-
-
-def _dense(votes: Mapping[int, int] | None, num_classes: int) -> NDArray[np.int64]:
-    counts = np.zeros(num_classes, dtype=np.int64)
-    for c, count in (votes or {}).items():
-        counts[c] = count
-    return counts

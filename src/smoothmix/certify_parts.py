@@ -135,11 +135,15 @@ class _Worker:
                     sampler,
                     self.dataset,
                     replace(self.budget, seconds=seconds),
-                    lambda state: self.on_progress(replace(self._progress(part, state.done), row=state.row)),
+                    lambda state: self._tell(part, state),
                 )
         except InUseError:
             return False
         return True
+
+    def _tell(self, part: Part, state: Progress) -> None:
+        all_parts = self._progress(part, state.done)
+        self.on_progress(replace(state, done=all_parts.done, total=all_parts.total))
 
     def _progress(self, part: Part | None = None, done: int = 0) -> Progress:
         """How far the chosen parts are: our own as we know it, the others as counted a moment ago."""

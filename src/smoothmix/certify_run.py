@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, writing
 from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.settings import software_versions
-from smoothmix.certify import certify_image, require_reach
-from smoothmix.certify_anytime import Budget, Images, anytime_rows
+from smoothmix.certify import require_reach
+from smoothmix.certify_anytime import Budget, anytime_rows
+from smoothmix.certify_exact import exact_rows
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.inference import engine_name
-from smoothmix.smoothing import Sampler, check_images, doubts
+from smoothmix.smoothing import Images, Sampler, check_images, doubts
 from smoothmix.weights import state_hash
 
 
@@ -38,9 +39,11 @@ class Progress:
     waiting_for: tuple[int, ...] = ()
     """Parts in the hands of other processes, where there is nothing else left to do."""
     in_work: int = 0
-    """Images that are being drawn for, in mode anytime."""
+    """Images that are being drawn for."""
     draws: int = 0
-    """That they have had in this run."""
+    """That they have had: in this run in mode anytime, in all in mode exact."""
+    planned: int = 0
+    """Draws that the one in work is to have, in mode exact."""
 
 
 def certify_dataset(
@@ -131,10 +134,13 @@ def fill(
 ) -> None:
     """Certify what the file still lacks."""
     how, stopping, total = writer.settings.certification, writer.settings.stopping, len(writer.settings.indices)
-    on_progress(Progress(done=len(writer.done), total=total))
-    say_doubts(how.sigma, dataset)
     remaining = writer.remaining
+    begun = {i: row for i, row in load_begun(writer.path, writer.settings).items() if i in remaining}
+    state = Progress(done=len(writer.done), total=total, planned=0 if stopping else how.n)
+    on_progress(state if stopping else replace(state, draws=sum(row.n or 0 for row in begun.values())))
+    say_doubts(how.sigma, dataset)
     images = _images(dataset, remaining)
+    keep = partial(keep_begun, writer.path, writer.settings)
     rows = (
         anytime_rows(
             sampler,
@@ -143,14 +149,23 @@ def fill(
             stopping,
             budget=budget,
             earlier=earlier,
-            begun={i: row for i, row in load_begun(writer.path, writer.settings).items() if i in remaining},
-            keep=partial(keep_begun, writer.path, writer.settings),
+            begun=begun,
+            keep=keep,
             on_round=lambda in_work, draws: on_progress(
                 Progress(done=len(writer.done), total=total, in_work=in_work, draws=draws)
             ),
         )
         if stopping
-        else _exact_rows(sampler, images, how)
+        else exact_rows(
+            sampler,
+            images,
+            how,
+            begun=begun,
+            keep=keep,
+            on_draws=lambda draws: on_progress(
+                Progress(done=len(writer.done), total=total, in_work=1, draws=draws, planned=how.n)
+            ),
+        )
     )
     for row in rows:
         writer.append(row)
@@ -162,11 +177,6 @@ def fill(
 def wished(settings: FileSettings) -> Engine:
     """What to ask for to get the engine that a file names."""
     return "auto" if settings.engine == FUSED else "eager"
-
-
-def _exact_rows(sampler: Sampler, images: Images, how: Certification) -> Iterator[Certificate]:
-    for index, label, image in images:
-        yield certify_image(sampler, image, index, label=label, how=how)
 
 
 def _images(dataset: Dataset, indices: Sequence[int]) -> Images:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
 
+Images = Iterator[tuple[int, int, Tensor]]
+"""Number, label and pixels of each image."""
+
 NOISE_THREADS = 8
 """Threads that make noise for a network on another device, whose forwards take turns."""
 
@@ -133,11 +136,26 @@ class Sampler:
             self._pool.shutdown(wait=True, cancel_futures=True)
         self._held.close()
 
-    def votes(self, image: Tensor, index: int, domain: Domain, draws: int, *, first: int = 0) -> NDArray[np.int64]:
-        """Votes by class of draws `first` to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`."""
-        return np.asarray(self.tally([Request(image, index, domain, first, draws)])[0])
+    def votes(
+        self,
+        image: Tensor,
+        index: int,
+        domain: Domain,
+        draws: int,
+        *,
+        first: int = 0,
+        on_block: Callable[[NDArray[np.int64]], None] = lambda counts: None,
+    ) -> NDArray[np.int64]:
+        """Votes by class of draws `first` to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`.
 
-    def tally(self, requests: Sequence[Request]) -> NDArray[np.int64]:
+        `on_block` hears the votes of all blocks up to each one, in order.
+        """
+        request = Request(image, index, domain, first, draws)
+        return np.asarray(self.tally([request], on_block=lambda counts: on_block(counts[0]))[0])
+
+    def tally(
+        self, requests: Sequence[Request], *, on_block: Callable[[NDArray[np.int64]], None] = lambda counts: None
+    ) -> NDArray[np.int64]:
         """Votes by class of several images, a row each: all their blocks side by side."""
         images = [request.image.to("cpu", torch.float32) for request in requests]
         if self._ready is None:
@@ -158,6 +176,7 @@ class Sampler:
         counts = np.zeros((len(requests), self.num_classes), dtype=np.int64)
         for (row, _, _), part in zip(blocks, self._pool.map(count, blocks), strict=True):
             counts[row] += part
+            on_block(counts)
         return counts
 
     def _block_votes(

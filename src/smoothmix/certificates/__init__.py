@@ -1,7 +1,7 @@
 """Certificates: the row and the file, to be read and checked by anyone, without a network and without torch."""
 
 from smoothmix.certificates.file import Certificates, Writer, read, writing
-from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_votes, sparse
+from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, dense, from_votes, sparse
 from smoothmix.certificates.settings import FileSettings, settings_path
 from smoothmix.certificates.tools import Verification, export_field_log, merge, recompute, save, verify
 
@@ -13,6 +13,7 @@ __all__ = [
     "FileSettings",
     "Verification",
     "Writer",
+    "dense",
     "export_field_log",
     "from_votes",
     "merge",

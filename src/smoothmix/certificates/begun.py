@@ -1,4 +1,4 @@
-"""Votes of images in work, kept beside an anytime file: neither a limit on time nor a kill loses them."""
+"""Votes of images in work, kept beside a certificate file: neither a limit on time nor a kill loses them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from smoothmix.certificates.row import Certificate
 from smoothmix.certificates.settings import FileSettings, differences, settings_path
 from smoothmix.certificates.tools import save
 from smoothmix.errors import SmoothmixError
+
+SECONDS_BETWEEN_KEEPING = 60.0
+"""How much work on images that are not finished a kill may cost."""
 
 
 def begun_path(path: Path) -> Path:

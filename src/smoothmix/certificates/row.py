@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smoothmix import anytime
 from smoothmix.config import Mode
@@ -114,6 +114,18 @@ def sparse(votes: ArrayLike) -> dict[int, int]:
     """Votes by class, without the classes that got none."""
     array = np.asarray(votes)
     return {int(c): int(array[c]) for c in np.flatnonzero(array)}
+
+
+def dense(votes: Mapping[int, int] | None, num_classes: int) -> NDArray[np.int64]:
+    """Votes as an array with a place for every class; zeros where none are known.
+
+    >>> dense({1: 5}, 3).tolist()
+    [0, 5, 0]
+    """
+    counts = np.zeros(num_classes, dtype=np.int64)
+    for c, count in (votes or {}).items():
+        counts[c] = count
+    return counts
 
 
 def round_down(value: float) -> float:

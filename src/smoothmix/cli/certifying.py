@@ -122,9 +122,12 @@ def certify_with_progress(
         def on_progress(state: Progress) -> None:
             row, waiting = state.row, ", ".join(map(str, state.waiting_for))
             text = f"image {row.idx}: radius {f'{row.radius:.6f}'[:-3]}" if row else ""
-            if state.in_work:
+            if state.in_work and state.planned:
+                text = f"{state.draws:,} of {state.planned:,} draws of the next"
+            elif state.in_work:
                 text = f"{state.in_work} in work, {state.draws:,} draws in this run"
-            track(state.done, state.total, f"waiting for others with part {waiting}" if waiting else text)
+            done = state.done + (state.draws / state.planned if state.planned else 0.0)
+            track(done, state.total, f"waiting for others with part {waiting}" if waiting else text)
 
         if stopping and anytime.extend:
             return Outcome(

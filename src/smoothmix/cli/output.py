@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -94,7 +95,7 @@ def _lines(what: str, unit: str) -> Track:
         if time.monotonic() - last < SECONDS_BETWEEN_LINES and not (done >= total and rate):
             return
         last = time.monotonic()
-        say(f"{what}: {done:.0f} of {total:.0f} {unit}, {_pace_text(rate, done, total, unit, text)}")
+        say(f"{what}: {math.floor(done)} of {total:.0f} {unit}, {_pace_text(rate, done, total, unit, text)}")
 
     return track
 

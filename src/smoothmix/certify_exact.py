@@ -1,0 +1,45 @@
+"""Certification with a fixed number of draws, an image at a time; the one in work is told of and kept now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from smoothmix.certificates import Certificate
+from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
+from smoothmix.certify import InWork, certify_image
+from smoothmix.config import Certification
+from smoothmix.smoothing import Images, Sampler
+
+SECONDS_BETWEEN_TELLING = 1.0
+
+
+def exact_rows(
+    sampler: Sampler,
+    images: Images,
+    how: Certification,
+    *,
+    begun: Mapping[int, Certificate] | None = None,
+    keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
+    on_draws: Callable[[int], None] = lambda draws: None,
+) -> Iterator[Certificate]:
+    """The certificates of these images, in order.
+
+    An image may take hours: `keep` gets it as it stands, and handed in as `begun` it goes on from there. `on_draws`
+    hears how many draws it has had.
+    """
+    for index, label, image in images:
+        kept = told = time.monotonic()
+
+        def heard(state: InWork) -> None:
+            nonlocal kept, told
+            now = time.monotonic()
+            if now - told > SECONDS_BETWEEN_TELLING:
+                told = now
+                on_draws(int(state.votes.sum()))
+            if now - kept > SECONDS_BETWEEN_KEEPING:
+                kept = now
+                keep([state.row])
+
+        before = (begun or {}).get(index)
+        yield certify_image(sampler, image, index, label=label, how=how, begun=before, on_block=heard)
