@@ -10,6 +10,7 @@ import numpy as np
 from smoothmix.analysis import metrics
 from smoothmix.analysis.measured import Floats, Ints, Measured
 from smoothmix.errors import UsageError
+from smoothmix.words import counted
 
 FEW_IMAGES = 500
 """Below this, an interval of certified accuracy is wider than most differences between methods."""
@@ -129,5 +130,5 @@ def _with_images(every: Sequence[Measured]) -> str:
     """Names, and how many images each has, or all of them."""
     counts = {len(m) for m in every}
     if len(counts) == 1:
-        return f"{_some_names([m.name for m in every])} ({counts.pop():,} images)".replace("(1 images)", "(1 image)")
+        return f"{_some_names([m.name for m in every])} ({counted(counts.pop(), 'image')})"
     return _some_names([f"{m.name} ({len(m):,})" for m in every])

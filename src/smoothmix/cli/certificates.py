@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from smoothmix.cli.output import counted, say
+from smoothmix.cli.output import say
+from smoothmix.words import counted
 
 app = App(help="Check, merge, recompute or export certificate files.")
 

@@ -19,9 +19,10 @@ from smoothmix.cli.certifying import (
     stopping_rules,
 )
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
-from smoothmix.cli.output import BeginsAnewError, counted, say, table
+from smoothmix.cli.output import BeginsAnewError, say, table
 from smoothmix.config import Mode, require
 from smoothmix.distributed import place
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Certificates

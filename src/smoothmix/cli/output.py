@@ -114,15 +114,6 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{rate:.1f} {unit}/s" if rate >= 1 else f"{60 * rate:.1f} {unit}/min"
 
 
-def counted(number: int, thing: str) -> str:
-    """So many things.
-
-    >>> counted(1, "run"), counted(10_000, "image")
-    ('1 run', '10,000 images')
-    """
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """A duration as people say it.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from smoothmix.cli.output import counted, table
+from smoothmix.cli.output import table
 from smoothmix.config import require
+from smoothmix.words import counted
 
 
 def presets(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, TrainingOptions, radii_of
-from smoothmix.cli.output import counted, duration, progress, say, table
+from smoothmix.cli.output import duration, progress, say, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
 from smoothmix.distributed import place
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.analysis import Measured

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 from smoothmix.analysis import Measured
 from smoothmix.config import require
 from smoothmix.errors import UsageError
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -139,8 +140,8 @@ def by_sigma(every: Sequence[Measured]) -> dict[float | None, list[Measured]]:
 def panel_title(sigma: float | None, runs: Sequence[Measured]) -> str:
     """The noise level, and how many images the numbers rest on."""
     few, most = min(len(m) for m in runs), max(len(m) for m in runs)
-    images = f"{most:,}" if few == most else f"{few:,} to {most:,}"
-    return f"{sigma_text(sigma)}  ({images} images)"
+    images = counted(most, "image") if few == most else f"{few:,} to {most:,} images"
+    return f"{sigma_text(sigma)}  ({images})"
 
 
 def sigma_text(sigma: float | None) -> str:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, RunView
 from smoothmix.report.numbers import number, percent, signed
+from smoothmix.words import counted
 
 _acr = attrgetter("acr.value")
 
@@ -28,12 +29,10 @@ def headline(page: Page) -> list[Markup]:
     if gap is None:
         return [opening + ": the highest on this page.", *_close_second(page, best, rival)]
     if not (round(gap.low, 3) > 0 or round(gap.high, 3) < 0):  # as printed
-        same = Markup(
-            "Its lead over <strong>{}</strong>, {} {} on the same {:,} images, is too small to tell the two apart."
-        )
-        return [opening + ".", same.format(rival, signed(gap.value), _interval(gap), images)]
-    apart = Markup(", <strong>{}</strong> {} {} <strong>{}</strong> on the same {:,} images.").format(
-        number(gap.value), _interval(gap), "above" if gap.value > 0 else "away from", rival, images
+        same = Markup("Its lead over <strong>{}</strong>, {} {} on the same {}, is too small to tell the two apart.")
+        return [opening + ".", same.format(rival, signed(gap.value), _interval(gap), counted(images, "image"))]
+    apart = Markup(", <strong>{}</strong> {} {} <strong>{}</strong> on the same {}.").format(
+        number(gap.value), _interval(gap), "above" if gap.value > 0 else "away from", rival, counted(images, "image")
     )
     return [opening + apart, *_close_second(page, best, rival)]
 
@@ -44,8 +43,8 @@ def _alone(page: Page, run: RunView) -> Markup:
         return Markup(".")
     at = len(page.radii) // 2
     share = run.accuracy[at]
-    return Markup("; {}% {} of its {:,} images are classified right and certified at radius {:g}.").format(
-        percent(share.value), _interval(share, percent), run.images, page.radii[at]
+    return Markup("; {}% {} of its {} are classified right and certified at radius {:g}.").format(
+        percent(share.value), _interval(share, percent), counted(run.images, "image"), page.radii[at]
     )
 
 
@@ -73,8 +72,8 @@ def _close_second(page: Page, best: RunView, rival: str) -> list[Markup]:
     if paired is None:
         return [said + "the intervals overlap, so this page does not say which of the two is better."]
     # Intervals of the two overlap by what their images have in common; that of the difference does not contain it.
-    lead = Markup("{} {} on the same {:,} images").format(
-        signed(paired.acr.value), _interval(paired.acr), paired.images
+    lead = Markup("{} {} on the same {}").format(
+        signed(paired.acr.value), _interval(paired.acr), counted(paired.images, "image")
     )
     if round(paired.acr.low, 3) > 0:  # as printed
         return [said + Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)]

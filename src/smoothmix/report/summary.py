@@ -8,6 +8,7 @@ from dataclasses import replace
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
 from smoothmix.report.tables import Cell, Column, Grid, Line, marked, radius_text
+from smoothmix.words import counted
 
 
 def summary_grid(page: Page, *, wide: bool = False) -> Grid:
@@ -57,7 +58,7 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     alike = {caution: ", ".join(name for name, other in rows if other == caution) for _, caution in rows if caution}
     cautions = [f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()]
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
-    versus = [f"vs baseline: {name}, image by image on {images:,} images" for name, images in pairs]
+    versus = [f"vs baseline: {name}, image by image on {counted(images, 'image')}" for name, images in pairs]
     return (interval, *versus, *page.warnings, *cautions)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
 from smoothmix.errors import UsageError
 from smoothmix.report.tables import Cell, Column, Grid, Line
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,6 +217,11 @@ def require_comparable(models: Sequence[Model], dataset: Dataset, indices: Seque
         highest < models[0].num_classes,
         f"{dataset.name} has the label {highest}, where the models tell {models[0].num_classes} classes apart",
     )
+
+
+def images_of(dataset: Dataset, indices: Sequence[int]) -> str:
+    """How many images a study was made on, and of what."""
+    return f"{counted(len(indices), 'image')} of {dataset.name} ({dataset.split})"
 
 
 def distance(one: Tensor, other: Tensor) -> float:

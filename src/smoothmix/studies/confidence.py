@@ -23,6 +23,7 @@ from smoothmix.studies.base import (
     Track,
     cases,
     distance,
+    images_of,
     noise_notes,
     plain_grid,
     require_comparable,
@@ -118,10 +119,7 @@ def study(
     draws = draws or Draws()
     found = measure(models, dataset, indices, epsilons=epsilons, attack=attack, draws=draws, track=track)
     published = PUBLISHED if dataset.name == PUBLISHED_DATA and _of_the_paper(models) else {}
-    how = (
-        f"{attack.words('within L2 distance eps')}; {len(indices)} images of {dataset.name} ({dataset.split}); "
-        f"{draws.n:,} votes each"
-    )
+    how = f"{attack.words('within L2 distance eps')}; {images_of(dataset, indices)}; {draws.n:,} votes each"
     return Study(
         name="confidence",
         title="Confidence of adversarial examples",

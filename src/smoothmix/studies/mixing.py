@@ -25,11 +25,13 @@ from smoothmix.studies.base import (
     Track,
     cases,
     distance,
+    images_of,
     lost,
     noise_notes,
     plain_grid,
     require_comparable,
 )
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -165,7 +167,7 @@ def study(
     """The distribution of the mixing ratios at which predictions change, for each model."""
     draws = draws or Draws()
     found = measure(models, dataset, indices, attack=attack, draws=draws, track=track)
-    how = f"{attack.words()}; {len(indices)} images of {dataset.name} ({dataset.split}); {draws.n:,} votes at a ratio"
+    how = f"{attack.words()}; {images_of(dataset, indices)}; {draws.n:,} votes at a ratio"
     return Study(
         name="mixing",
         title="Equal-confidence mixing ratios",
@@ -195,7 +197,7 @@ def _compared(one: Ratios, other: Ratios) -> str:
     found = share(farther, farther + nearer)
     return (
         f"The ratio of {one.model.name} is larger than that of {other.model.name} on {farther} of the "
-        f"{farther + nearer} images where they differ ({100 * found.value:.0f} % "
+        f"{counted(farther + nearer, 'image')} where they differ ({100 * found.value:.0f} % "
         f"[{100 * found.low:.0f}, {100 * found.high:.0f}])."
     )
 
