@@ -6,6 +6,8 @@
   if (!runs.length) return;
   const COLOURS = 7;
   const ROOM = 1.02; // how much longer the axis is than the longest curve
+  const MARGIN = { l: 52, r: 24, t: 12, b: 48 };
+  const LABEL = 100; // pixels from one label of a largest radius to the next
   // The same marks and dashes as in swatches.html.
   const MARKS = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"];
   const DASHES = ["solid", "7px,3px", "2px,2px", "8px,3px,2px,3px", "13px,3px"];
@@ -61,7 +63,7 @@
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: colour("soft") },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: 52, r: 16, t: 12, b: 48 },
+      margin: MARGIN,
       showlegend: false,
       dragmode: false,
       hovermode: "x unified",
@@ -74,13 +76,14 @@
 
   const share = (text) => ({ text, tickformat: ".0%", range: [0, 1.02], zeroline: false });
 
-  // Where no number of equal votes could certify more; runs with nearly the same place share a label.
+  // Where no number of equal votes could certify more. Labels stand above the curves; those that would touch are one.
   function cliffs() {
     const places = [...new Set(every((run) => run.largest))].sort((a, b) => a - b);
     const groups = [];
+    const room = (LABEL / curve.clientWidth) * end;
     for (const place of places) {
       const last = groups.at(-1);
-      if (last && place - last.at(-1) < 0.05 * end) last.push(place);
+      if (last && place - last[0] < room) last.push(place);
       else groups.push([place]);
     }
     const down = (value) => (Math.floor(tidy(value * 1000)) / 1000).toFixed(3);
@@ -91,26 +94,25 @@
         x: group[0],
         y: 1,
         yref: "paper",
-        yanchor: "top",
-        xanchor: "right",
-        xshift: -3,
-        textangle: -90,
+        yanchor: "bottom",
+        xanchor: "center",
         showarrow: false,
         font: { size: 12, color: colour("soft") },
-        text: "largest certifiable radius " + [...new Set([group[0], group.at(-1)].map(down))].join("–"),
+        text: "≤ " + [...new Set([group[0], group.at(-1)].map(down))].join("–"),
       })),
     };
   }
 
   figures["chart-curve"] = () => {
     const { shapes, annotations } = cliffs();
+    const margin = { ...MARGIN, t: annotations.length ? 24 : MARGIN.t };
     const line = { color: colour("accent"), width: 2 };
     const marker = { type: "line", x0: radius, x1: radius, y0: 0, y1: 1, yref: "paper", line };
     const x = { text: "radius", range: [0, end * ROOM], zeroline: false, unifiedhovertitle: { text: "radius %{x}" } };
     const grid = steps(end, step);
     return {
       traces: every((run, i) => falling(run, i, run.curve, grid)),
-      layout: layout(x, share("certified accuracy"), { shapes: [marker, ...shapes], annotations, hoverdistance: -1 }),
+      layout: layout(x, share("certified accuracy"), { margin, shapes: [marker, ...shapes], annotations, hoverdistance: -1 }),
     };
   };
 
