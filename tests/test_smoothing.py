@@ -289,3 +289,10 @@ class Returns(nn.Module):
 def test_a_network_that_returns_something_else_or_raises_is_named(what: object, sentence: str) -> None:
     with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+
+
+def test_a_network_in_double_precision_is_told_what_to_do() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).double()
+    advice = r"weights in float64, and images come in float32: call its float\(\) first"
+    with pytest.raises(SmoothmixError, match=advice), sampler(network) as counting:
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)

@@ -201,7 +201,9 @@ class Sampler:
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            raise SmoothmixError(f"the network fails on {count} images of shape {list(shape)} ({reason})") from error
+            raise SmoothmixError(
+                f"the network fails on {count} images of shape {list(shape)} ({reason}){_other_numbers(self.model)}"
+            ) from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
 
@@ -215,6 +217,13 @@ class Sampler:
             )
         if not torch.isfinite(logits).all():
             raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")
+
+
+def _other_numbers(model: nn.Module) -> str:
+    """A guess at why a network fails on images in float32."""
+    kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()} - {torch.float32}
+    names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+    return f"; it has weights in {names}, and images come in float32: call its float() first" if names else ""
 
 
 EVALUATED_IMAGES = 10_000
