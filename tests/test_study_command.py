@@ -9,7 +9,6 @@ import pytest
 
 from smoothmix.cli import study as commands
 from smoothmix.runs import build_network
-from smoothmix.studies import confidence
 from smoothmix.studies.base import Model
 
 from conftest import Result, Run
@@ -116,19 +115,6 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(smoothmix: Run, runs: 
 def loaded(*names: str, smoothmix: Run) -> tuple[list[Model], Any]:
     smoothmix("--version")  # takes this process into the folder of the runs
     return commands.load(names, commands.StudyOptions())
-
-
-def test_a_study_that_is_stopped_says_that_it_begins_anew(
-    smoothmix: Run, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stopped(*args: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(confidence, "study", stopped)
-    done = smoothmix("study", "confidence", "runs/one", *QUICK)
-    assert done.code == 130
-    assert "no file was written, and the same command begins anew" in done.err
-    assert not (tmp_path / "studies").exists()
 
 
 def test_numbers_are_worth_having_without_matplotlib(

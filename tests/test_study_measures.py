@@ -43,10 +43,11 @@ def test_the_strongest_other_class_is_counted_and_never_the_true_one() -> None:
 def test_adversarial_examples_stay_in_the_ball_and_among_pixels() -> None:
     dataset = images(0.0, 3.5, 3.9)  # the last two are nearly black and white
     for epsilon in (1.0, 6.0):
-        for _, case in base.cases([half_space()], dataset, range(3), DRAWS, lambda done, total: None):
-            point = case.attacked(Attack(steps=10, epsilon=epsilon))
-            assert 0 <= float(point.min()) <= float(point.max()) <= 1
-            assert base.distance(point, case.image) <= epsilon * (1 + 1e-5)
+        with base.examining(half_space(), dataset, DRAWS) as case:
+            for index in range(3):
+                point = case(index).attacked(Attack(steps=10, epsilon=epsilon))
+                assert 0 <= float(point.min()) <= float(point.max()) <= 1
+                assert base.distance(point, case(index).image) <= epsilon * (1 + 1e-5)
 
 
 def test_mixing_ratios_are_where_the_line_meets_the_boundary() -> None:
@@ -142,7 +143,15 @@ def test_attacks_and_votes_have_noise_of_their_own(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(randomness, "gaussian", watched)
     confidence.measure([half_space()], images(0.1, 0.2), [1], epsilons=(1.0,), draws=Draws(n=10))
-    assert set(seen) == {(Domain.ATTACK, 1), (Domain.STUDY, 1), (Domain.STUDY, 0)}  # the last settles the format
+    assert set(seen) == {(Domain.ATTACK, 1), (Domain.STUDY, 1)}
+
+
+def test_votes_leave_no_mark_on_the_network_that_an_attack_could_see() -> None:
+    attack = Attack(steps=3, epsilon=2.0, copies=4)
+    with base.examining(small_model(), load("sample", split="test"), Draws(n=300)) as case:
+        before = case(3).attacked(attack)
+        case(3).votes(before)
+        assert case(3).attacked(attack).equal(before)
 
 
 def test_the_network_is_left_as_it_was() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from smoothmix.cli.options import Files, ImageOptions, NetworkOptions, Numbers, numbers
-from smoothmix.cli.output import BeginsAnewError, Track, progress, say
+from smoothmix.cli.output import progress, say
 from smoothmix.config import Precision, require
 
 if TYPE_CHECKING:
@@ -109,12 +108,13 @@ def confidence(
     """
     from smoothmix.studies import confidence as measured
     from smoothmix.studies.base import Attack
+    from smoothmix.studies.begun import begun_path
 
     draws = options.draws
     epsilons = numbers(eps) or measured.EPSILONS
     attacks = [Attack(steps=steps, epsilon=e, step_size=step_size, copies=options.copies) for e in epsilons]
     models, dataset = load(runs, options)
-    with measuring("attacking") as track:
+    with progress("attacking", unit="images") as track:
         study = measured.study(
             models,
             dataset,
@@ -124,6 +124,7 @@ def confidence(
             draws=draws,
             figure=can_draw(),
             track=track,
+            begun=begun_path(files.out, "confidence"),
         )
     finish(study, files)
 
@@ -161,11 +162,12 @@ def path(
     """
     from smoothmix.studies import path as measured
     from smoothmix.studies.base import Attack
+    from smoothmix.studies.begun import begun_path
 
     draws, chosen = options.draws, [_position(number) for number in numbers(images)]
     attack = Attack(steps=steps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
-    with measuring("attacking") as track:
+    with progress("attacking", unit="images") as track:
         if not chosen:
             chosen = measured.first_right(models, dataset, options.indices(dataset), first, draws=draws)
             if len(chosen) < first:
@@ -180,6 +182,7 @@ def path(
             draws=draws,
             figure=can_draw(),
             track=track,
+            begun=begun_path(files.out, "path"),
         )
     finish(study, files)
 
@@ -208,12 +211,13 @@ def mixing(
     """
     from smoothmix.studies import mixing as measured
     from smoothmix.studies.base import Attack
+    from smoothmix.studies.begun import begun_path
 
     draws = options.draws
     require(eps > 0, f"eps must be positive, got {eps:g}")
     attack = Attack(steps=steps, epsilon=eps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
-    with measuring("attacking") as track:
+    with progress("attacking", unit="images") as track:
         study = measured.study(
             models,
             dataset,
@@ -222,6 +226,7 @@ def mixing(
             draws=draws,
             figure=can_draw(),
             track=track,
+            begun=begun_path(files.out, "mixing"),
         )
     finish(study, files)
 
@@ -255,16 +260,6 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     return models, choose_data(targets[0], where)
 
 
-@contextmanager
-def measuring(what: str) -> Iterator[Track]:
-    """Progress by image. Unlike training and certification a study begins anew, which is said when it is stopped."""
-    try:
-        with progress(what, unit="images") as track:
-            yield track
-    except KeyboardInterrupt as error:
-        raise BeginsAnewError from error
-
-
 def can_draw() -> bool:
     """Whether there will be a figure; says so where not, since the numbers are worth having without."""
     found = find_spec("matplotlib") is not None
@@ -276,9 +271,11 @@ def can_draw() -> bool:
 def finish(study: Study, files: Files) -> None:
     """Show what was found, and write its files."""
     from smoothmix.cli.report import show_grid
+    from smoothmix.studies.begun import begun_path
     from smoothmix.studies.files import save
 
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")
     for file in save(study, files.out, files.format):
         say(f"wrote {file}")
+    begun_path(files.out, study.name).unlink(missing_ok=True)

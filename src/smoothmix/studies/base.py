@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
 from smoothmix.errors import UsageError
 from smoothmix.report.tables import Cell, Column, Grid, Line
+from smoothmix.studies.begun import Begun
 from smoothmix.words import counted
 
 if TYPE_CHECKING:
@@ -55,6 +57,13 @@ class Model:
     network: nn.Module
     sigma: float
     num_classes: int
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of its weights."""
+        from smoothmix.weights import state_hash
+
+        return state_hash(self.network)
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
@@ -163,7 +172,6 @@ class Case:
 @contextmanager
 def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable[[int], Case]]:
     """What gives the model's case of any image by its position in the data set."""
-    from smoothmix.randomness import Domain
     from smoothmix.smoothing import Sampler
 
     sampler = Sampler(
@@ -180,22 +188,33 @@ def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable
         return Case(model=model, image=image, index=index, label=label, draws=draws, sampler=sampler)
 
     with sampler:
-        # The first vote settles the memory format of the weights, which attacks round by: they all come after it.
-        sampler.votes(dataset.images([0])[0], 0, Domain.STUDY, 1)
         yield case
 
 
-def cases(
-    models: Sequence[Model], dataset: Dataset, indices: Sequence[int], draws: Draws, track: Track
-) -> Iterator[tuple[tuple[int, int], Case]]:
-    """Each model with each image, and their positions in the two lists; all images of one model first."""
-    total = len(models) * len(indices)
-    track(0, total)
-    for row, model in enumerate(models):
+def each_case(
+    models: Sequence[Model],
+    dataset: Dataset,
+    indices: Sequence[int],
+    draws: Draws,
+    track: Track,
+    measure: Callable[[Case], Floats],
+    begun: Begun,
+) -> Floats:
+    """What is measured for each model and image, [models, images, ...]; what was begun already is taken from there."""
+    every = [(model, index) for model in models for index in indices]
+    found = {(model.name, index): begun.recall(model, index) for model, index in every}
+    done = sum(numbers is not None for numbers in found.values())
+    track(done, len(every))
+    for model in models:
         with examining(model, dataset, draws) as case:
-            for column, index in enumerate(indices):
-                yield (row, column), case(index)
-                track(row * len(indices) + column + 1, total)
+            for index in indices:
+                if found[model.name, index] is None:
+                    found[model.name, index] = numbers = measure(case(index))
+                    begun.keep(model, index, numbers)
+                    done += 1
+                    track(done, len(every))
+    whole = np.stack([numbers for numbers in found.values() if numbers is not None])
+    return whole.reshape(len(models), len(indices), *whole.shape[1:])
 
 
 def require_comparable(models: Sequence[Model], dataset: Dataset, indices: Sequence[int]) -> None:

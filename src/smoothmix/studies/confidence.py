@@ -15,21 +15,25 @@ from smoothmix.plots import style
 from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.studies.base import (
     Attack,
+    Case,
     Draws,
     Floats,
     Ints,
     Model,
     Study,
     Track,
-    cases,
     distance,
+    each_case,
     images_of,
     noise_notes,
     plain_grid,
     require_comparable,
 )
+from smoothmix.studies.begun import Begun
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
@@ -87,20 +91,26 @@ def measure(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     track: Track = lambda done, total: None,
+    begun: Path | None = None,
 ) -> list[Confidences]:
-    """The votes of each model at what the attack makes of each image within each epsilon."""
+    """The votes of each model at what the attack makes of each image within each epsilon.
+
+    `begun` keeps those found so far.
+    """
     require_comparable(models, dataset, indices)
     require(len(epsilons) > 0, "at least one eps is needed")
     require(len(set(epsilons)) == len(epsilons), "an eps is asked for twice")
-    attacks = [replace(attack, epsilon=epsilon) for epsilon in epsilons]
-    votes = np.zeros((len(models), len(epsilons), len(indices), models[0].num_classes), dtype=np.int64)
-    distances = np.zeros(votes.shape[:3])
-    for (model, image), case in cases(models, dataset, indices, draws or Draws(), track):
-        for within, settings in enumerate(attacks):
-            found = case.attacked(settings)
-            votes[model, within, image] = case.votes(found)
-            distances[model, within, image] = distance(found, case.image)
-    labels = dataset.labels[list(indices)]
+    attacks, draws = [replace(attack, epsilon=epsilon) for epsilon in epsilons], draws or Draws()
+
+    def attacked(case: Case) -> Floats:
+        """The votes and the distance for each epsilon, [epsilons, classes + 1]."""
+        points = [case.attacked(settings) for settings in attacks]
+        return np.array([[*case.votes(point), distance(point, case.image)] for point in points])
+
+    shape = len(epsilons), models[0].num_classes + 1
+    kept = Begun(begun, dataset, shape, attacks=attacks, draws=draws)
+    found = each_case(models, dataset, indices, draws, track, attacked, kept).swapaxes(1, 2)
+    votes, distances, labels = found[..., :-1].astype(np.int64), found[..., -1], dataset.labels[list(indices)]
     return [Confidences(model, votes[i], labels, distances[i]) for i, model in enumerate(models)]
 
 
@@ -114,10 +124,11 @@ def study(
     draws: Draws | None = None,
     figure: bool = True,
     track: Track = lambda done, total: None,
+    begun: Path | None = None,
 ) -> Study:
     """Mean true-class and off-class confidence of adversarial examples against the distance they may have."""
     draws = draws or Draws()
-    found = measure(models, dataset, indices, epsilons=epsilons, attack=attack, draws=draws, track=track)
+    found = measure(models, dataset, indices, epsilons=epsilons, attack=attack, draws=draws, track=track, begun=begun)
     published = PUBLISHED if dataset.name == PUBLISHED_DATA and _of_the_paper(models) else {}
     how = f"{attack.words('within L2 distance eps')}; {images_of(dataset, indices)}; {draws.n:,} votes each"
     return Study(

@@ -23,17 +23,20 @@ from smoothmix.studies.base import (
     Model,
     Study,
     Track,
-    cases,
     distance,
+    each_case,
     images_of,
     lost,
     noise_notes,
     plain_grid,
     require_comparable,
 )
+from smoothmix.studies.begun import Begun
 from smoothmix.words import counted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
@@ -145,13 +148,16 @@ def measure(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     track: Track = lambda done, total: None,
+    begun: Path | None = None,
 ) -> list[Ratios]:
-    """The mixing ratio of each image under each model, by bisection on votes."""
+    """The mixing ratio of each image under each model, by bisection on votes; `begun` keeps those found so far."""
     require_comparable(models, dataset, indices)
-    ratios, distances = np.zeros((2, len(models), len(indices)))
-    for place, case in cases(models, dataset, indices, draws or Draws(), track):
-        ratios[place], distances[place] = equal_confidence(case, attack)
-    return [Ratios(model, ratios[i], distances[i]) for i, model in enumerate(models)]
+    draws = draws or Draws()
+    kept = Begun(begun, dataset, (2,), attack=attack, draws=draws, scan=SCAN, tolerance=TOLERANCE)
+    found = each_case(
+        models, dataset, indices, draws, track, lambda case: np.array(equal_confidence(case, attack)), kept
+    )
+    return [Ratios(model, *numbers.T) for model, numbers in zip(models, found, strict=True)]
 
 
 def study(
@@ -163,10 +169,11 @@ def study(
     draws: Draws | None = None,
     figure: bool = True,
     track: Track = lambda done, total: None,
+    begun: Path | None = None,
 ) -> Study:
     """The distribution of the mixing ratios at which predictions change, for each model."""
     draws = draws or Draws()
-    found = measure(models, dataset, indices, attack=attack, draws=draws, track=track)
+    found = measure(models, dataset, indices, attack=attack, draws=draws, track=track, begun=begun)
     how = f"{attack.words()}; {images_of(dataset, indices)}; {draws.n:,} votes at a ratio"
     return Study(
         name="mixing",

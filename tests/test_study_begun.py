@@ -1,0 +1,126 @@
+"""A study that is stopped goes on where it was, and finds what it would have found in one go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothmix.studies import mixing
+from smoothmix.studies.base import Attack, Case, Draws
+from smoothmix.studies.begun import begun_path
+
+from conftest import ROOT, Run
+from study_cases import half_space, images, run_folder, trained
+
+STUDIES = {
+    "confidence": ("--eps", "0,1", "--steps", "2"),
+    "mixing": ("--eps", "2", "--steps", "2"),
+    "path": ("--images", "0,1,2,3", "--points", "3", "--steps", "2"),
+}
+ATTACK = Attack(steps=3, epsilon=2.0, copies=2)
+
+
+def command(name: str, out: str) -> list[str]:
+    """Eight pairs of a model and an image; the same model twice would be measured once, so the noise differs."""
+    usual = ["--max", "4", "--n", "50", "--copies", "2", "--out", out, "--format", "png"]
+    return ["study", name, "runs/one", "runs/louder", *STUDIES[name], *usual]
+
+
+def stopping_at(attack: int, stop: Callable[[], None]) -> Callable[[Case, Attack], object]:
+    """What takes the place of an attack, to stop at one of them."""
+    attacked, begun = Case.attacked, []
+
+    def counted(case: Case, how: Attack) -> object:
+        begun.append(case.index)
+        if len(begun) == attack:
+            stop()
+        return attacked(case, how)
+
+    return counted
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_that_is_interrupted_goes_on(
+    name: str, smoothmix: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_folder(tmp_path / "runs" / "one", trained())
+    run_folder(tmp_path / "runs" / "louder", trained(), method={"name": "gaussian", "sigma": 0.8})
+    assert smoothmix(*command(name, "whole")).code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(Case, "attacked", stopping_at(5, interrupt))
+        done = smoothmix(*command(name, "parts"))
+    assert done.code == 130
+    assert "interrupted; the same command goes on from here" in done.err
+    begun = begun_path(tmp_path / "parts", name)
+    assert 1 <= begun.read_text().count('"found"') <= 7
+    begun.write_text(begun.read_text() + '{"model": "cut o')
+    done = smoothmix(*command(name, "parts"))
+    assert done.code == 0, done.err
+    parts, whole = (sorted((tmp_path / folder).iterdir()) for folder in ("parts", "whole"))
+    assert [file.name for file in parts] == [file.name for file in whole]
+    for one, other in zip(parts, whole, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def measured(path: Path, *, draws: Draws | None = None, count: int = 6) -> np.ndarray:
+    margins = np.linspace(0.2, 1.5, 6)
+    (found,) = mixing.measure([half_space()], images(*margins), range(count), attack=ATTACK, draws=draws, begun=path)
+    return found.ratio
+
+
+def die(path: str) -> None:
+    Case.attacked = stopping_at(4, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[assignment, method-assign]
+    measured(Path(path))
+
+
+def test_a_study_that_is_killed_attacks_no_image_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "begun.jsonl"
+    script = f"import test_study_begun as here; here.die({str(path)!r})"
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
+    assert killed.returncode == -signal.SIGKILL
+    whole = measured(tmp_path / "whole.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("a fourth image is attacked")))
+        np.testing.assert_array_equal(measured(path), whole)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace('"found": [', '"found": [1.0, '),
+        lambda text: text.replace('"image": ', '"image": "a" + '),
+        lambda text: text.replace('"sigma": 0.5', '"sigma": [0.5]'),
+        lambda text: text.replace("{", "[" * 100_000),
+        lambda text: "\n" + text,
+        lambda text: text.replace("\n", "\x00\n"),
+        lambda text: "",
+    ],
+    ids=["more numbers", "no JSON", "a list", "deep", "no head", "zeros", "empty"],
+)
+def test_what_is_damaged_is_measured_again(damage: Callable[[str], str], tmp_path: Path) -> None:
+    path = tmp_path / "begun.jsonl"
+    found = measured(path)
+    path.write_text(damage(path.read_text()))
+    np.testing.assert_array_equal(measured(path), found)
+
+
+def test_other_questions_begin_anew_and_more_images_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "begun.jsonl"
+    three = measured(path, count=3)
+    with monkeypatch.context() as patched:
+        patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("more than the three new ones")))
+        np.testing.assert_array_equal(measured(path)[:3], three)
+    other = measured(path, draws=Draws(n=400, seed=9))
+    assert path.read_text().count('"found"') == 6
+    np.testing.assert_array_equal(other, measured(tmp_path / "fresh.jsonl", draws=Draws(n=400, seed=9)))
