@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -63,8 +64,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     spent, tally = [], Sampler.tally
 
     def counted(self: Sampler, requests: Sequence[Request], **others: object) -> object:
-        spent.append(sum(request.stop - request.first for request in requests))
-        return tally(self, requests, **others)  # type: ignore[arg-type]
+        found = tally(self, requests, **others)  # type: ignore[arg-type]
+        spent.append(int(found.sum()))
+        return found
 
     monkeypatch.setattr(Sampler, "tally", counted)
     return spent
@@ -93,6 +95,35 @@ def test_sittings_that_are_too_short_for_an_image_get_there_and_draw_nothing_twi
     assert sum(drawn) == expected
     assert without_time(tmp_path / "a.tsv") == without_time(whole.path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv", "whole.toml", "whole.tsv"]
+
+
+class Slowly(IsBright):
+    """The same network on a machine that takes ten milliseconds for a block."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.01)
+        return super().forward(x)
+
+
+def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list[int]) -> None:
+    path, rules = tmp_path / "a.tsv", Stopping(radii=(0.5,), max_draws=2560)
+
+    def run(path: Path, seconds: float) -> Certificates:
+        budget = Budget(seconds=seconds)
+        return certify_dataset(Slowly(), images(), HOW, path=path, model_name="b", stopping=rules, budget=budget)
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # which get through 20 blocks in the time, of the 40 that one round has
+        sittings = in_sittings(lambda: run(path, 0.1), path)
+    finally:
+        torch.set_num_threads(threads)
+    spent = sum(drawn)
+    assert sittings >= 3
+    drawn.clear()
+    whole = run(tmp_path / "whole.tsv", float("inf"))
+    assert spent == sum(drawn)
+    assert without_time(path) == without_time(whole.path)
 
 
 def test_an_extension_in_short_sittings_says_that_it_is_not_done(tmp_path: Path, drawn: list[int]) -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 import numpy as np
@@ -18,7 +18,7 @@ from smoothmix.certificates import Certificate, dense, from_votes, sparse
 from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
 from smoothmix.config import Certification, require
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Images, Request, Sampler
+from smoothmix.smoothing import SECONDS_BETWEEN_TELLING, Images, Request, Sampler
 
 TOGETHER = 64
 """Images in work at once: enough to keep every core busy while most of them are decided already."""
@@ -54,6 +54,8 @@ class _Case:
     earlier: float = 0.0
     """Seconds spent by other rules for stopping, which no limit of today counts."""
     active: bool = True
+    goal: int = 0
+    """Draws after which it is looked at next, or was looked at last."""
 
     @property
     def selected(self) -> int:
@@ -89,16 +91,16 @@ def anytime_rows(
     and how many draws there were so far.
     """
     limit = budget or Budget()
-    end, kept = time.monotonic() + limit.seconds, time.monotonic()
     work: deque[_Case] = deque()
     waiting = dict(begun or {})
-    more, draws = True, 0
+    clock = _Clock(
+        end=time.monotonic() + limit.seconds,
+        keep=lambda: keep([*_rows([case for case in work if case.selection.sum() == how.n0], how), *waiting.values()]),
+        tell=lambda draws: on_round(sum(case.active for case in work), draws),
+    )
+    more = True
     while more or work:
-        over = time.monotonic() >= end
-        if work and (over or time.monotonic() - kept > SECONDS_BETWEEN_KEEPING):
-            keep([*_rows(work, how), *waiting.values()])
-            kept = time.monotonic()
-        if over:
+        if clock.is_up(keeping=bool(work)):
             return
         new: list[_Case] = []
         active = sum(case.active for case in work)
@@ -106,17 +108,64 @@ def anytime_rows(
             found = next(images, None)
             more = found is not None
             if found is not None:
-                new.append(_begin(*found, sampler, (earlier or {}).get(found[0]), waiting.pop(found[0], None)))
-        _select(sampler, new, how)
+                case = _begin(*found, sampler, (earlier or {}).get(found[0]), waiting.pop(found[0], None))
+                case.goal = _goal_of(case.drawn, (earlier or {}).get(found[0]), how, stopping)
+                new.append(case)
         work.extend(new)
+        _select(sampler, new, how, clock)
+        if clock.stopped:
+            return
         _settle([case for case in work if case.active], how, stopping, limit)
-        active_now = [case for case in work if case.active]
-        draws += _draw(sampler, active_now, how, stopping)
-        on_round(len(active_now), draws)
         ready = list(takewhile(lambda case: not case.active, work))
         for _ in ready:
             work.popleft()
         yield from _rows(ready, how)
+        _draw(sampler, [case for case in work if case.active], how, stopping, clock)
+        if clock.stopped:
+            return
+
+
+@dataclass(kw_only=True)
+class _Clock:
+    """What is to be done now and then while draws are made, which may take long."""
+
+    end: float
+    keep: Callable[[], None]
+    tell: Callable[[int], None]
+    draws: int = 0
+    """Made so far."""
+    stopped: bool = False
+    """Whether the time was up while some were made."""
+    _kept: float = field(default_factory=time.monotonic)
+    _told: float = field(default_factory=time.monotonic)
+
+    def is_up(self, *, keeping: bool) -> bool:
+        """Whether the time is; keeps what is in work if it is, or if that is due."""
+        now = time.monotonic()
+        if keeping and (now >= self.end or now - self._kept > SECONDS_BETWEEN_KEEPING):
+            self.keep()
+            self._kept = now
+        return now >= self.end
+
+    def is_due(self) -> bool:
+        """Whether there is something to do."""
+        now = time.monotonic()
+        return now >= self.end or now - self._told > SECONDS_BETWEEN_TELLING
+
+    def tick(self, draws: int) -> None:
+        """Say that so many more were made, and do what is due."""
+        self.draws += draws
+        self.tell(self.draws)
+        self._told = time.monotonic()
+        self.stopped = self.is_up(keeping=True)
+
+
+def _goal_of(drawn: int, earlier: Certificate | None, how: Certification, stopping: Stopping) -> int:
+    """The end of the round that an image was in: it is looked at after as many draws as if it had never stopped."""
+    goal = (earlier.n or 0) if earlier else 0
+    while goal < drawn:
+        goal = next_total(goal, block=how.block, max_draws=stopping.max_draws)
+    return goal
 
 
 def _begin(
@@ -143,17 +192,17 @@ def _begin(
     )
 
 
-def _select(sampler: Sampler, new: Sequence[_Case], how: Certification) -> None:
+def _select(sampler: Sampler, new: Sequence[_Case], how: Certification, clock: _Clock) -> None:
     """Selection draws for images that have none, and no more than those where the class is wrong and may be skipped."""
     fresh = [case for case in new if not case.selection.any()]
-    _count(sampler, fresh, [(Domain.SELECTION, 0, how.n0)] * len(fresh))
+    _count(sampler, fresh, [(Domain.SELECTION, 0, how.n0)] * len(fresh), clock)
     for case in new:
         case.active = not (how.skip_wrong and case.selected != case.label)
 
 
 def _settle(active: Sequence[_Case], how: Certification, stopping: Stopping, limit: Budget) -> None:
     """Take out the images that have had enough: none before its first draw, since no draw says nothing."""
-    begun = [case for case in active if case.drawn]
+    begun = [case for case in active if case.drawn and case.drawn == case.goal]
     if not begun:
         return
     votes, drawn, before = np.array([case.counts for case in begun]).T
@@ -162,29 +211,42 @@ def _settle(active: Sequence[_Case], how: Certification, stopping: Stopping, lim
         case.active = not (enough or case.seconds - case.earlier >= limit.seconds_per_image)
 
 
-def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping) -> int:
-    """Another round for all of these; how many draws it took."""
-    totals = [next_total(case.drawn, block=how.block, max_draws=stopping.max_draws) for case in active]
-    ranges = [(Domain.ESTIMATION, case.drawn, total) for case, total in zip(active, totals, strict=True)]
-    _count(sampler, active, ranges)
-    return sum(stop - first for _, first, stop in ranges)
+def _draw(sampler: Sampler, active: Sequence[_Case], how: Certification, stopping: Stopping, clock: _Clock) -> None:
+    """Another round for all of these."""
+    for case in active:
+        if case.drawn == case.goal:
+            case.goal = next_total(case.drawn, block=how.block, max_draws=stopping.max_draws)
+    _count(sampler, active, [(Domain.ESTIMATION, case.drawn, case.goal) for case in active], clock)
 
 
-def _count(sampler: Sampler, chosen: Sequence[_Case], ranges: Sequence[tuple[Domain, int, int]]) -> None:
+def _count(sampler: Sampler, chosen: Sequence[_Case], ranges: Sequence[tuple[Domain, int, int]], clock: _Clock) -> None:
     """Add the votes of these draws to the images, and share out the time they took."""
     if not chosen:
         return
-    started = time.perf_counter()
+    last, counted = time.perf_counter(), np.zeros((len(chosen), sampler.num_classes), dtype=np.int64)
     requests = [
         Request(case.image, case.index, domain, first, stop)
         for case, (domain, first, stop) in zip(chosen, ranges, strict=True)
     ]
-    counts = sampler.tally(requests)
-    each = (time.perf_counter() - started) / max(1, sum(stop - first for _, first, stop in ranges))
-    for case, votes, (domain, first, stop) in zip(chosen, counts, ranges, strict=True):
-        total = case.selection if domain is Domain.SELECTION else case.votes
-        total += votes
-        case.seconds += each * (stop - first)
+
+    def add(counts: NDArray[np.int64]) -> None:
+        nonlocal last
+        now, new = time.perf_counter(), counts - counted
+        each = (now - last) / max(1, int(new.sum()))
+        for case, votes, (domain, _, _) in zip(chosen, new, ranges, strict=True):
+            total = case.selection if domain is Domain.SELECTION else case.votes
+            total += votes
+            case.seconds += each * int(votes.sum())
+        last = now
+        counted[:] = counts
+        clock.tick(int(new.sum()))
+
+    def on_block(counts: NDArray[np.int64]) -> bool:
+        if clock.is_due():
+            add(counts)
+        return clock.stopped
+
+    add(sampler.tally(requests, on_block=on_block))
 
 
 def _rows(cases: Collection[_Case], how: Certification) -> Iterator[Certificate]:

@@ -9,9 +9,7 @@ from smoothmix.certificates import Certificate
 from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
 from smoothmix.certify import InWork, certify_image
 from smoothmix.config import Certification
-from smoothmix.smoothing import Images, Sampler
-
-SECONDS_BETWEEN_TELLING = 1.0
+from smoothmix.smoothing import SECONDS_BETWEEN_TELLING, Images, Sampler
 
 
 def exact_rows(

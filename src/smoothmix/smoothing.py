@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 Images = Iterator[tuple[int, int, Tensor]]
 """Number, label and pixels of each image."""
+
+SECONDS_BETWEEN_TELLING = 1.0
+"""Between two reports on images that take long."""
+
+OnBlock = Callable[[NDArray[np.int64]], object]
+"""Hears votes so far; if it returns true, there will be no more than those of blocks in work."""
 
 NOISE_THREADS = 8
 """Threads that make noise for a network on another device, whose forwards take turns."""
@@ -144,19 +150,21 @@ class Sampler:
         draws: int,
         *,
         first: int = 0,
-        on_block: Callable[[NDArray[np.int64]], None] = lambda counts: None,
+        on_block: OnBlock = lambda counts: None,
     ) -> NDArray[np.int64]:
         """Votes by class of draws `first` to `draws` - 1 of an image [C, H, W] in [0, 1], whose number is `index`.
 
-        `on_block` hears the votes of all blocks up to each one, in order.
+        `on_block` hears as in `tally`.
         """
         request = Request(image, index, domain, first, draws)
         return np.asarray(self.tally([request], on_block=lambda counts: on_block(counts[0]))[0])
 
-    def tally(
-        self, requests: Sequence[Request], *, on_block: Callable[[NDArray[np.int64]], None] = lambda counts: None
-    ) -> NDArray[np.int64]:
-        """Votes by class of several images, a row each: all their blocks side by side."""
+    def tally(self, requests: Sequence[Request], *, on_block: OnBlock = lambda counts: None) -> NDArray[np.int64]:
+        """Votes by class of several images, a row each: all their blocks side by side.
+
+        `on_block` hears the votes of all blocks up to each one, in the order of the requests and their draws. If it
+        returns true, what is not yet begun is left out: the votes are those of the first so many blocks.
+        """
         images = [request.image.to("cpu", torch.float32) for request in requests]
         if self._ready is None:
             self._ready = prepared(
@@ -174,9 +182,17 @@ class Sampler:
             return self._block_votes(ready, images[row], requests[row].index, requests[row].domain, first, draws)
 
         counts = np.zeros((len(requests), self.num_classes), dtype=np.int64)
-        for (row, _, _), part in zip(blocks, self._pool.map(count, blocks), strict=True):
-            counts[row] += part
-            on_block(counts)
+        futures = [self._pool.submit(count, block) for block in blocks]
+        try:
+            for (row, _, _), future in zip(blocks, futures, strict=True):
+                if future.cancelled():
+                    break
+                counts[row] += future.result()
+                if on_block(counts):
+                    # Blocks begin in order: those that are left after this were all to come later.
+                    _cancel(futures)
+        finally:
+            _cancel(futures)
         return counts
 
     def _block_votes(
@@ -217,6 +233,12 @@ class Sampler:
             )
         if not torch.isfinite(logits).all():
             raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")
+
+
+def _cancel(futures: Sequence[Future[NDArray[np.int64]]]) -> None:
+    """Take back what no thread has begun, from the end: a thread that is free takes the first of them."""
+    for future in reversed(futures):
+        future.cancel()
 
 
 def _other_numbers(model: nn.Module) -> str:
