@@ -11,10 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 
 from smoothmix.studies import mixing
-from smoothmix.studies.base import Attack, Case, Draws
-from smoothmix.studies.begun import begun_path
+from smoothmix.studies.base import Attack, Case, Draws, Model
+from smoothmix.studies.begun import Begun
 
 from conftest import ROOT, Run
 from study_cases import half_space, images, run_folder, trained
@@ -62,7 +64,7 @@ def test_a_study_that_is_interrupted_goes_on(
         done = smoothmix(*command(name, "parts"))
     assert done.code == 130
     assert "interrupted; the same command goes on from here" in done.err
-    begun = begun_path(tmp_path / "parts", name)
+    (begun,) = (tmp_path / "parts").iterdir()
     assert 1 <= begun.read_text().count('"found"') <= 7
     begun.write_text(begun.read_text() + '{"model": "cut o')
     done = smoothmix(*command(name, "parts"))
@@ -73,9 +75,12 @@ def test_a_study_that_is_interrupted_goes_on(
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def measured(path: Path, *, draws: Draws | None = None, count: int = 6) -> np.ndarray:
-    margins = np.linspace(0.2, 1.5, 6)
-    (found,) = mixing.measure([half_space()], images(*margins), range(count), attack=ATTACK, draws=draws, begun=path)
+def measured(
+    folder: Path, *, model: Model | None = None, draws: Draws | None = None, count: int = 6
+) -> NDArray[np.float64]:
+    """The mixing ratios of the first so many of six images; what is found is kept and not removed."""
+    dataset, kept = images(*np.linspace(0.2, 1.5, 6)), Begun(folder)
+    (found,) = mixing.measure([model or half_space()], dataset, range(count), attack=ATTACK, draws=draws, begun=kept)
     return found.ratio
 
 
@@ -85,11 +90,11 @@ def die(path: str) -> None:
 
 
 def test_a_study_that_is_killed_attacks_no_image_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "begun.jsonl"
+    path = tmp_path / "begun"
     script = f"import test_study_begun as here; here.die({str(path)!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
     assert killed.returncode == -signal.SIGKILL
-    whole = measured(tmp_path / "whole.jsonl")
+    whole = measured(tmp_path / "whole")
     with monkeypatch.context() as patched:
         patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("a fourth image is attacked")))
         np.testing.assert_array_equal(measured(path), whole)
@@ -109,18 +114,28 @@ def test_a_study_that_is_killed_attacks_no_image_twice(tmp_path: Path, monkeypat
     ids=["more numbers", "no JSON", "a list", "deep", "no head", "zeros", "empty"],
 )
 def test_what_is_damaged_is_measured_again(damage: Callable[[str], str], tmp_path: Path) -> None:
-    path = tmp_path / "begun.jsonl"
-    found = measured(path)
+    found = measured(tmp_path)
+    (path,) = tmp_path.iterdir()
     path.write_text(damage(path.read_text()))
-    np.testing.assert_array_equal(measured(path), found)
+    np.testing.assert_array_equal(measured(tmp_path), found)
 
 
-def test_other_questions_begin_anew_and_more_images_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "begun.jsonl"
-    three = measured(path, count=3)
+def test_other_questions_have_files_of_their_own_and_more_images_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = measured(tmp_path, count=3)
+    other = Draws(n=400, seed=9)
+    measured(tmp_path, draws=other)
+    assert [path.read_text().count('"found"') for path in tmp_path.iterdir()] in ([3, 6], [6, 3])
     with monkeypatch.context() as patched:
         patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("more than the three new ones")))
-        np.testing.assert_array_equal(measured(path)[:3], three)
-    other = measured(path, draws=Draws(n=400, seed=9))
-    assert path.read_text().count('"found"') == 6
-    np.testing.assert_array_equal(other, measured(tmp_path / "fresh.jsonl", draws=Draws(n=400, seed=9)))
+        np.testing.assert_array_equal(measured(tmp_path)[:3], three)
+        np.testing.assert_array_equal(measured(tmp_path, draws=other), measured(tmp_path, draws=other))
+
+
+def test_a_network_that_was_trained_further_is_asked_again(tmp_path: Path) -> None:
+    model = half_space()
+    first = measured(tmp_path, model=model)
+    with torch.no_grad():
+        model.network.direction.mul_(-1)  # type: ignore[operator, union-attr]
+    assert np.isnan(measured(tmp_path, model=model)).sum() > np.isnan(first).sum()

@@ -108,12 +108,13 @@ def confidence(
     """
     from smoothmix.studies import confidence as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import begun_path
+    from smoothmix.studies.begun import Begun
 
     draws = options.draws
     epsilons = numbers(eps) or measured.EPSILONS
     attacks = [Attack(steps=steps, epsilon=e, step_size=step_size, copies=options.copies) for e in epsilons]
     models, dataset = load(runs, options)
+    begun = Begun(files.out)
     with progress("attacking", unit="images") as track:
         study = measured.study(
             models,
@@ -124,9 +125,10 @@ def confidence(
             draws=draws,
             figure=can_draw(),
             track=track,
-            begun=begun_path(files.out, "confidence"),
+            begun=begun,
         )
     finish(study, files)
+    begun.remove()
 
 
 @app.command
@@ -162,11 +164,12 @@ def path(
     """
     from smoothmix.studies import path as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import begun_path
+    from smoothmix.studies.begun import Begun
 
     draws, chosen = options.draws, [_position(number) for number in numbers(images)]
     attack = Attack(steps=steps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
+    begun = Begun(files.out)
     with progress("attacking", unit="images") as track:
         if not chosen:
             chosen = measured.first_right(models, dataset, options.indices(dataset), first, draws=draws)
@@ -182,9 +185,10 @@ def path(
             draws=draws,
             figure=can_draw(),
             track=track,
-            begun=begun_path(files.out, "path"),
+            begun=begun,
         )
     finish(study, files)
+    begun.remove()
 
 
 @app.command
@@ -211,12 +215,13 @@ def mixing(
     """
     from smoothmix.studies import mixing as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import begun_path
+    from smoothmix.studies.begun import Begun
 
     draws = options.draws
     require(eps > 0, f"eps must be positive, got {eps:g}")
     attack = Attack(steps=steps, epsilon=eps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
+    begun = Begun(files.out)
     with progress("attacking", unit="images") as track:
         study = measured.study(
             models,
@@ -226,9 +231,10 @@ def mixing(
             draws=draws,
             figure=can_draw(),
             track=track,
-            begun=begun_path(files.out, "mixing"),
+            begun=begun,
         )
     finish(study, files)
+    begun.remove()
 
 
 def _position(number: float) -> int:
@@ -271,11 +277,9 @@ def can_draw() -> bool:
 def finish(study: Study, files: Files) -> None:
     """Show what was found, and write its files."""
     from smoothmix.cli.report import show_grid
-    from smoothmix.studies.begun import begun_path
     from smoothmix.studies.files import save
 
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")
     for file in save(study, files.out, files.format):
         say(f"wrote {file}")
-    begun_path(files.out, study.name).unlink(missing_ok=True)

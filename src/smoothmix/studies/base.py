@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,13 +56,6 @@ class Model:
     network: nn.Module
     sigma: float
     num_classes: int
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of its weights."""
-        from smoothmix.weights import state_hash
-
-        return state_hash(self.network)
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
@@ -172,7 +164,7 @@ class Case:
 @contextmanager
 def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable[[int], Case]]:
     """What gives the model's case of any image by its position in the data set."""
-    from smoothmix.smoothing import Sampler
+    from smoothmix.smoothing import Sampler, check_images
 
     sampler = Sampler(
         model=model.network,
@@ -185,6 +177,7 @@ def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable
 
     def case(index: int) -> Case:
         image, label = dataset.images([index])[0], int(dataset.labels[index])
+        check_images(image[None])  # what lies outside of [0, 1] is clamped away from the image, not towards it
         return Case(model=model, image=image, index=index, label=label, draws=draws, sampler=sampler)
 
     with sampler:

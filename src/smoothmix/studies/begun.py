@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothmix import randomness
 from smoothmix.certificates.settings import software_versions
-from smoothmix.files import atomic_write, read_limited
+from smoothmix.files import read_limited
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -21,65 +22,74 @@ if TYPE_CHECKING:
 LARGEST_FILE = 2**28
 """Bytes that are read back; of a larger file, what comes first."""
 
-
-def begun_path(folder: Path, study: str) -> Path:
-    """Where a study keeps what it has found, until its results are there.
-
-    >>> begun_path(Path("studies"), "mixing").name
-    'mixing-begun.jsonl'
-    """
-    return folder / f"{study}-begun.jsonl"
+Key = tuple[str, float, int]
+"""Model (by its weights), sigma and image."""
 
 
 class Begun:
-    """Numbers by model and image, a line each, under what they were asked for: other questions begin anew.
+    """Numbers by model and image, a line each, in a file of their own for each question that a study asks.
 
     Noise is addressed, so that what was found in an earlier sitting is what this one would find.
     """
 
-    def __init__(self, path: Path | None, dataset: Dataset, shape: tuple[int, ...], **asked: object) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        """Where the file is; None: nothing is kept."""
+        self.path: Path | None = None
+        self._found: dict[Key, NDArray[np.float64]] = {}
+        self._fingerprints: dict[str, str] = {}
+
+    def ask(self, study: str, dataset: Dataset, shape: tuple[int, ...], **settings: object) -> None:
+        """Take up what was found for this question, of which every answer has this shape."""
         question = {
-            **asked,
+            **settings,
             "data": dataset.fingerprint,
             "noise": randomness.SCHEME,
             "versions": software_versions(),
         }
-        self._path = path
-        self._head = json.dumps(question, sort_keys=True, default=vars)
-        self._found = _read(path, self._head, shape) if path else {}
-        if path:
-            # A line that was cut off must not become the beginning of the next.
-            atomic_write(path, "".join([self._head + "\n", *map(_line, self._found.items())]).encode())
+        digest = hashlib.sha256(json.dumps(question, sort_keys=True, default=vars).encode()).hexdigest()
+        self._found, self._fingerprints = {}, {}
+        if self.folder is not None:
+            self.path = self.folder / f"{study}-begun-{digest[:12]}.jsonl"
+            self._found = _read(self.path, shape)
 
     def recall(self, model: Model, image: int) -> NDArray[np.float64] | None:
         """What was found for this model and image, if anything was."""
-        return self._found.get(_key(model, image))
+        return self._found.get(self._key(model, image))
 
     def keep(self, model: Model, image: int, numbers: NDArray[np.float64]) -> None:
         """Add what was found for it."""
-        if self._path:
-            with self._path.open("a") as file:
-                file.write(_line((_key(model, image), numbers)))
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(_line(self._key(model, image), numbers))
+
+    def remove(self) -> None:
+        """Forget it: the results are there."""
+        if self.path:
+            self.path.unlink(missing_ok=True)
+
+    def _key(self, model: Model, image: int) -> Key:
+        # Once for a question and not once for all: whoever asks again may have trained the network further.
+        if model.name not in self._fingerprints:
+            from smoothmix.weights import state_hash
+
+            self._fingerprints[model.name] = state_hash(model.network)
+        return self._fingerprints[model.name], model.sigma, image
 
 
-Key = tuple[str, float, int]
+def _line(key: Key, numbers: NDArray[np.float64]) -> str:
+    model, sigma, image = key
+    # The break comes first: should the line before have been cut off, this one is whole all the same.
+    return "\n" + json.dumps({"model": model, "sigma": sigma, "image": image, "found": numbers.tolist()}) + "\n"
 
 
-def _key(model: Model, image: int) -> Key:
-    return model.fingerprint, model.sigma, image
-
-
-def _line(found: tuple[Key, NDArray[np.float64]]) -> str:
-    (model, sigma, image), numbers = found
-    return json.dumps({"model": model, "sigma": sigma, "image": image, "found": numbers.tolist()}) + "\n"
-
-
-def _read(path: Path, head: str, shape: tuple[int, ...]) -> dict[Key, NDArray[np.float64]]:
-    """The whole lines of a file with this head; nothing of any other."""
+def _read(path: Path, shape: tuple[int, ...]) -> dict[Key, NDArray[np.float64]]:
+    """What the whole lines of a file say."""
     if not path.is_file():
         return {}
-    first, *lines = read_limited(path, LARGEST_FILE).decode(errors="replace").split("\n")[:-1] or [""]
-    found = dict(filter(None, map(_parsed, lines))) if first == head else {}
+    lines = read_limited(path, LARGEST_FILE).decode(errors="replace").split("\n")
+    found = dict(filter(None, map(_parsed, lines)))
     return {key: numbers for key, numbers in found.items() if numbers.shape == shape}
 
 

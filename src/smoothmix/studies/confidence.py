@@ -32,8 +32,6 @@ from smoothmix.studies.base import (
 from smoothmix.studies.begun import Begun
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
@@ -91,11 +89,11 @@ def measure(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     track: Track = lambda done, total: None,
-    begun: Path | None = None,
+    begun: Begun | None = None,
 ) -> list[Confidences]:
     """The votes of each model at what the attack makes of each image within each epsilon.
 
-    `begun` keeps those found so far.
+    `begun` keeps what is found.
     """
     require_comparable(models, dataset, indices)
     require(len(epsilons) > 0, "at least one eps is needed")
@@ -107,8 +105,8 @@ def measure(
         points = [case.attacked(settings) for settings in attacks]
         return np.array([[*case.votes(point), distance(point, case.image)] for point in points])
 
-    shape = len(epsilons), models[0].num_classes + 1
-    kept = Begun(begun, dataset, shape, attacks=attacks, draws=draws)
+    kept = begun or Begun()
+    kept.ask("confidence", dataset, (len(epsilons), models[0].num_classes + 1), attacks=attacks, draws=draws)
     found = each_case(models, dataset, indices, draws, track, attacked, kept).swapaxes(1, 2)
     votes, distances, labels = found[..., :-1].astype(np.int64), found[..., -1], dataset.labels[list(indices)]
     return [Confidences(model, votes[i], labels, distances[i]) for i, model in enumerate(models)]
@@ -124,7 +122,7 @@ def study(
     draws: Draws | None = None,
     figure: bool = True,
     track: Track = lambda done, total: None,
-    begun: Path | None = None,
+    begun: Begun | None = None,
 ) -> Study:
     """Mean true-class and off-class confidence of adversarial examples against the distance they may have."""
     draws = draws or Draws()

@@ -35,8 +35,6 @@ from smoothmix.studies.begun import Begun
 from smoothmix.words import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
@@ -148,12 +146,13 @@ def measure(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     track: Track = lambda done, total: None,
-    begun: Path | None = None,
+    begun: Begun | None = None,
 ) -> list[Ratios]:
-    """The mixing ratio of each image under each model, by bisection on votes; `begun` keeps those found so far."""
+    """The mixing ratio of each image under each model, by bisection on votes; `begun` keeps what is found."""
     require_comparable(models, dataset, indices)
     draws = draws or Draws()
-    kept = Begun(begun, dataset, (2,), attack=attack, draws=draws, scan=SCAN, tolerance=TOLERANCE)
+    kept = begun or Begun()
+    kept.ask("mixing", dataset, (2,), attack=attack, draws=draws, scan=SCAN, tolerance=TOLERANCE)
     found = each_case(
         models, dataset, indices, draws, track, lambda case: np.array(equal_confidence(case, attack)), kept
     )
@@ -169,7 +168,7 @@ def study(
     draws: Draws | None = None,
     figure: bool = True,
     track: Track = lambda done, total: None,
-    begun: Path | None = None,
+    begun: Begun | None = None,
 ) -> Study:
     """The distribution of the mixing ratios at which predictions change, for each model."""
     draws = draws or Draws()

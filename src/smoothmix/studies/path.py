@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pathlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -51,11 +50,11 @@ def measure(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     track: Track = lambda done, total: None,
-    begun: pathlib.Path | None = None,
+    begun: Begun | None = None,
 ) -> list[Path]:
     """The votes of each model on the way from each image to what the attack makes of it.
 
-    `begun` keeps those found so far.
+    `begun` keeps what is found.
     """
     require_comparable(models, dataset, indices)
     require(points >= 2, f"a line needs at least 2 points, got {points}")
@@ -68,7 +67,8 @@ def measure(
         return np.concatenate([*votes, adversarial.numpy().ravel()], dtype=np.float64)
 
     size = points * models[0].num_classes + math.prod(dataset.shape)
-    kept = Begun(begun, dataset, (size,), attack=attack, draws=draws, points=points)
+    kept = begun or Begun()
+    kept.ask("path", dataset, (size,), attack=attack, draws=draws, points=points)
     found = each_case(models, dataset, indices, draws, track, on_the_way, kept)
     return [
         _path(model, dataset, index, ratios, numbers)
@@ -122,7 +122,7 @@ def study(
     draws: Draws | None = None,
     figure: bool = True,
     track: Track = lambda done, total: None,
-    begun: pathlib.Path | None = None,
+    begun: Begun | None = None,
 ) -> Study:
     """The votes for the true class and its strongest rivals between images and their adversarial examples."""
     draws = draws or Draws()
