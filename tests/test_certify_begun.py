@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from smoothmix import certify_anytime, certify_exact, certify_run
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificates, read
-from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
+from smoothmix.certificates.begun import begun_path, keep_begun
 from smoothmix.certify import InWork, certify_image
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
@@ -212,20 +212,3 @@ def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch:
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 20)
     assert len(set(done)) > 20 * 50
-
-
-def test_votes_of_another_run_are_not_taken_up(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    whole = certify(path)
-    assert whole.settings is not None
-    other = certify_dataset(
-        IsBright(), images(), Certification(sigma=0.5, seed=7), path=tmp_path / "b.tsv", model_name="b", stopping=RULES
-    )
-    assert other.settings is not None
-    keep_begun(path, other.settings, other.rows)
-    assert load_begun(path, whole.settings) == {}
-    keep_begun(path, whole.settings, whole.rows)
-    assert len(load_begun(path, whole.settings)) == 20
-    begun_path(path).write_text("nonsense")
-    with pytest.warns(UserWarning, match="a-begun.tsv.*the images that it held are begun anew"):
-        assert load_begun(path, whole.settings) == {}

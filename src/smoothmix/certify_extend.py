@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import nn
 
 from smoothmix.anytime import Stopping
-from smoothmix.certificates import Certificates, FileSettings, read, settings_path, writing
+from smoothmix.certificates import Certificates, FileSettings, read, settings_path, verify, writing
+from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.file import joined_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv
 from smoothmix.certify_anytime import Budget
@@ -38,7 +39,7 @@ def extend_dataset(
     require_tsv(path)
     new = path.with_name(f"{path.stem}-extending.tsv")
     with exclusive(path.with_suffix(".lock"), what=str(path)):
-        old = read(path)
+        old = _verified(path)
         settings = _extended(old, model, dataset, how, stopping)
         begun = load_settings(new)
         require(
@@ -46,6 +47,7 @@ def extend_dataset(
             f"{path}: an extension to {begun.guarantee if begun else ''} is not finished: finish it with the same "
             f"options, or delete {new.name} and {settings_path(new).name}",
         )
+        _take_along_begun(path, old, new, settings)
         with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
             fill(writer, sampler, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
             whole = not writer.remaining
@@ -55,7 +57,24 @@ def extend_dataset(
             # The rows first: should this be cut off here, they hold by the old settings as well.
             new.replace(path)
             settings_path(new).replace(settings_path(path))
+            remove_begun(path)
     return read(new if new.exists() else path)
+
+
+def _verified(path: Path) -> Certificates:
+    """The file, once its rows have been found to follow from votes that its settings allow."""
+    file = read(path)
+    problems = verify(file).problems if file.settings else ()
+    require(not problems, f"{path}: cannot be extended: {problems[0] if problems else ''}")
+    return file
+
+
+def _take_along_begun(path: Path, old: Certificates, new: Path, settings: FileSettings) -> None:
+    """Images that the file has in work, and no row of yet, go on by the new rules."""
+    assert old.settings is not None
+    left = load_begun(path, old.settings)
+    if left and not load_begun(new, settings):
+        keep_begun(new, settings, list(left.values()))
 
 
 def _extended(
@@ -75,6 +94,7 @@ def _extended(
         dataset,
         how,
         model_name=there.model,
+        weights=there.weights,
         num_classes=there.num_classes,
         skip=there.skip,
         maximum=there.images,

@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothmix.errors import UsageError
+from smoothmix.errors import SmoothmixError, UsageError
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows has no flock; two writers are then the user's own risk
     fcntl = None  # type: ignore[assignment]
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - nor has it such a limit
+    resource = None  # type: ignore[assignment]
+
+OTHER_FILES = 128
+"""Open files that a process has besides its locks."""
 
 
 class InUseError(UsageError):
@@ -51,6 +59,22 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def allow_open_files(count: int) -> None:
+    """Let this process hold so many locks at once: 1024 open files is the usual limit, and may be raised."""
+    if resource is None:
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise SmoothmixError(
+            f"{count} parts need {wanted} open files to be put together, and this system allows {hard} (ulimit -Hn): "
+            "raise that, or use `smoothmix certificates merge`"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _acquire(path: Path, what: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.row import Certificate
-from smoothmix.certificates.settings import FileSettings, differences, settings_path
+from smoothmix.certificates.settings import FileSettings, differences, load_settings, settings_path
 from smoothmix.certificates.tools import save
 from smoothmix.errors import SmoothmixError
 
@@ -37,17 +37,41 @@ def load_begun(path: Path, settings: FileSettings) -> dict[int, Certificate]:
         return {}
     if file.settings is None or differences(file.settings, settings):
         return {}
-    return {row.idx: row for row in file.rows}
+    return {row.idx: row for row in file.rows if _fits(row, settings)}
+
+
+def _fits(row: Certificate, settings: FileSettings) -> bool:
+    """Whether a run of these settings can have left an image like this: all of its selection and some whole blocks."""
+    how = settings.certification
+    if row.counts is None or row.selection_counts is None or row.n is None or row.idx not in settings.indices:
+        return False
+    return (
+        max(*row.counts, *row.selection_counts, 0) < settings.num_classes
+        and sum(row.selection_counts.values()) == how.n0
+        and sum(row.counts.values()) == row.n <= how.n
+        and (row.n % how.block == 0 or row.n == how.n)
+    )
 
 
 def keep_begun(path: Path, settings: FileSettings, rows: Sequence[Certificate]) -> None:
     """Keep the images in work as they stand."""
     kept = begun_path(path)
+    if not _is_of(kept, settings):
+        # Settings are written before rows: rows of another run must not be left under them, should this be cut off.
+        remove_begun(path)
     save(Certificates(kept, tuple(rows), settings), kept)
+
+
+def _is_of(kept: Path, settings: FileSettings) -> bool:
+    try:
+        there = load_settings(kept)
+    except SmoothmixError:
+        return False
+    return there is not None and not differences(there, settings)
 
 
 def remove_begun(path: Path) -> None:
     """Forget them: the file is finished."""
     kept = begun_path(path)
-    for file in (kept, settings_path(kept)):
+    for file in (kept, settings_path(kept)):  # the rows first: without settings they could be taken for another's
         file.unlink(missing_ok=True)

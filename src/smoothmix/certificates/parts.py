@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from smoothmix.certificates.begun import remove_begun
+from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.row import Certificate
 from smoothmix.certificates.settings import (
@@ -28,7 +28,7 @@ from smoothmix.certificates.settings import (
 from smoothmix.certificates.tools import merge, save, verify
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, UsageError
-from smoothmix.locks import InUseError, exclusive, is_held
+from smoothmix.locks import InUseError, allow_open_files, exclusive, is_held
 
 
 @dataclass(frozen=True, order=True)
@@ -115,7 +115,7 @@ def begun_parts(path: Path, settings: FileSettings) -> list[Part]:
 
 
 def _belongs(part: Part, settings: FileSettings) -> bool:
-    there = _settings_of(part)
+    there = load_settings(part.path)
     if there is None:
         # Put together and removed since it was listed, or a file that has lost its settings.
         require(not rows_in(part.path), f"{part.path}: has no {settings_path(part.path).name} beside it")
@@ -124,13 +124,6 @@ def _belongs(part: Part, settings: FileSettings) -> bool:
     if found and rows_in(part.path):
         raise UsageError(f"{part.path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
     return not found
-
-
-def _settings_of(part: Part) -> FileSettings | None:
-    try:
-        return load_settings(part.path)
-    except FileNotFoundError:  # removed between two looks
-        return None
 
 
 @dataclass(frozen=True)
@@ -161,16 +154,24 @@ class Division:
         with exclusive(part.lock, what=str(part.path)):
             if self.complete or not part.left(self.settings):
                 return False
+            indices = set(part.settings(self.settings).indices)
+            self._hand_on_begun(part, indices)
             old = read(self.path) if rows_in(self.path) else None
             if old is None or old.settings is None:
                 return True
             # The rows of a file are its first images, so those that fall to a part are its first ones too.
-            indices = set(part.settings(self.settings).indices)
             rows = tuple(row for row in old.rows if row.idx in indices)
             if len(rows) > rows_in(part.path):
                 settings = replace(old.settings, shard=part.shard, images=self.settings.images)
                 save(replace(old, rows=rows, settings=settings), part.path)
             return True
+
+    def _hand_on_begun(self, part: Part, indices: Set[int]) -> None:
+        """Give a part the images in work that a single process has left, unless it has begun some itself."""
+        own = part.settings(self.settings)
+        left = [row for row in load_begun(self.path, self.settings).values() if row.idx in indices]
+        if left and not load_begun(part.path, own):
+            keep_begun(part.path, own, left)
 
     def put_together(self) -> bool:
         """Make the whole file of parts that are all finished, and remove them; False if another process is at work.
@@ -181,6 +182,7 @@ class Division:
             with ExitStack() as held:
                 held.enter_context(exclusive(self.path.with_suffix(".lock"), what=str(self.path)))
                 there = self.parts if not self.complete else begun_parts(self.path, self.settings)
+                allow_open_files(len(there))
                 for part in there:
                     held.enter_context(exclusive(part.lock, what=str(part.path)))
                 if not self.complete:
@@ -244,7 +246,7 @@ def _refuse_another_whole(path: Path, settings: FileSettings) -> None:
 
 
 def _refuse_more_images(part: Part, settings: FileSettings) -> None:
-    there = _settings_of(part)
+    there = load_settings(part.path)
     if there is not None and there.images > settings.images:
         raise UsageError(
             f"{part.path}: is part of a run of {there.images} images, not {settings.images}: finish it with the same "

@@ -155,6 +155,8 @@ def load_settings(path: Path) -> FileSettings | None:
     try:
         return from_table(FileSettings, read_toml(beside), where=str(beside))
     except UsageError as error:
+        if not beside.exists():  # removed between the two looks
+            return None
         raise CertificateError(str(error)) from error
 
 
