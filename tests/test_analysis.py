@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from smoothmix import analysis
 from smoothmix.analysis import Measured, intervals, measure
@@ -105,12 +105,19 @@ class TestIntervals:
         assert intervals.mean(values) == intervals.mean(values)
 
     def test_weights_of_a_resample_are_those_of_drawing_with_replacement(self) -> None:
-        weights = np.concatenate(list(intervals._resamples(40)))
+        weights = np.concatenate(list(intervals._resamples(40, 0.95)))
         assert weights.shape == (intervals.RESAMPLES, 40)
         assert np.allclose(weights.sum(axis=1), 1)
         assert (weights * 40).var() == pytest.approx(1 - 1 / 40, rel=0.05)
 
-    @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0])
+    @pytest.mark.parametrize("confidence", [0.9, 0.99, 0.999])
+    def test_intervals_of_high_confidence_are_as_wide_as_they_should_be(self, confidence: float) -> None:
+        values = np.random.default_rng(5).normal(size=500)
+        found = intervals.mean(values, confidence=confidence)
+        theory = norm.ppf((1 + confidence) / 2) * values.std() / math.sqrt(500)
+        assert (found.high - found.low) / 2 == pytest.approx(theory, rel=0.06)
+
+    @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 0.99999])
     def test_a_confidence_that_is_none_is_refused(self, confidence: float) -> None:
         with pytest.raises(UsageError, match="confidence"):
             intervals.mean([1.0], confidence=confidence)

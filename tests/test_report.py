@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from smoothmix import presets
-from smoothmix.analysis import measure
+from smoothmix.analysis import measure, paired_by_image
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes
@@ -114,6 +114,20 @@ def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path)
     assert make_page([best, elsewhere], Choices(), title="t").runner_up is None
 
 
+def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(tmp_path: Path) -> None:
+    one = our_file(tmp_path / "one.tsv", [990, 980, 970] * 20)
+    other = our_file(tmp_path / "other.tsv", [900, 950, 800] * 20, data="mnist", data_hash="other")
+    page = make_page([measure(one), measure(other)], Choices(), title="t")
+    assert [run.difference for run in page.runs] == [None, None]
+    assert page.runner_up is None
+    third, whole = our_file(tmp_path / "third.tsv", [900] * 60), measure(one)
+    assert paired_by_image(measure(third).only(np.arange(45, 60)), whole.only(np.arange(50))) is None, "five images"
+    assert paired_by_image(measure(third).only(np.arange(5)), whole) is not None, "there are no more than five"
+    labels = [measure(field_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")]
+    conflicting = replace(labels[1], label=1 - labels[1].label)
+    assert make_page([labels[0], conflicting], Choices(), title="t").runs[1].difference is None
+
+
 def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Path]) -> None:
     page = make_page([measure(run) for run in two_runs], Choices(), title="t")
     row, printed = page.runs[0].published, presets.get("mnist/0.50/gaussian").published
@@ -124,7 +138,7 @@ def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Pa
     grid = summary_grid(page)
     assert "seed deviations away" not in [column.name for column in grid.columns], "none has any"
     assert {len(line.cells) for line in grid.lines} == {len(grid.columns)}
-    assert [note.partition(":")[0] for note in grid.notes if "published" in note] == [
+    assert [note.partition(":")[0] for note in grid.notes if "beside the published row" in note] == [
         "* g, s, beside the published row"
     ]
     assert "deviations_away" in [column.key for column in summary_grid(page, wide=True).columns]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked, to_csv, to_latex, to_markdown
+from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, to_csv, to_json, to_latex, to_markdown
 
 
 def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:
@@ -30,6 +31,18 @@ def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None
     assert r"\begin{tabular}{lr}" in latex
     assert "| smoothmix | **<u>1.61</u>** |" in to_markdown(grid)
     assert to_csv(grid).splitlines()[:2] == ["model,acr", ",1.50"]
+
+
+def test_models_that_are_called_by_numbers_stay_names_and_rows_of_other_data_do_not_compete() -> None:
+    def line(name: str, method: str, acr: str, data: str) -> Line:
+        return Line(cells=(Cell(name, name), Cell(acr, Digits(acr))), method=method, sigma=0.5, data=data)
+
+    columns = (Column(name="model", key="model"), Column(name="ACR", key="acr", judged=True))
+    lines = (line("1", "gaussian", "1.50", "mnist"), line("nan", "smoothmix", "9.00", "sample"))
+    grid = marked(Grid(title="t", columns=columns, lines=lines))
+    assert not any(cell.bold or cell.underlined for row in grid.lines for cell in row.cells)
+    assert json.loads(to_json(grid))["rows"] == [{"model": "1", "acr": 1.5}, {"model": "nan", "acr": 9.0}]
+    assert to_csv(grid).splitlines()[1] == "1,1.50"
 
 
 def test_tables_escape_what_their_formats_would_take_for_commands() -> None:

@@ -63,6 +63,11 @@ def training(
     method = _method(config)
     train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial)
     test = data.load(config.data, "test", data_dir=data_dir)
+    require(
+        (train.shape, train.num_classes) == (test.shape, test.num_classes),
+        f"{config.data}: its images for training have shape {list(train.shape)} and {train.num_classes} classes, those "
+        f"for testing {list(test.shape)} and {test.num_classes}",
+    )
     config = _completed(config, method, train)
     device = own_device(torch.device(device), place)
     with team(place, device, stop) as members, ExitStack() as held, torch.random.fork_rng(devices=[]):

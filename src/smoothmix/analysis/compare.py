@@ -79,6 +79,25 @@ def differences_by_image(one: Measured, other: Measured) -> Floats:
     return one.only(both).counted - other.only(both).counted
 
 
+def same_data(one: Measured, other: Measured) -> bool:
+    """Whether two files are of the same images behind the same numbers, as far as they say."""
+    if one.settings and other.settings:
+        return one.settings.data_hash == other.settings.data_hash
+    try:
+        shared_images(one, other)
+    except UsageError:
+        return False
+    return True
+
+
+def paired_by_image(one: Measured, other: Measured) -> Floats | None:
+    """The differences by image; None where they would say nothing: of other data, or of hardly an image in common."""
+    if not same_data(one, other):
+        return None
+    found = differences_by_image(one, other)
+    return found if len(found) >= max(1, min(TOO_FEW_IMAGES, len(one), len(other))) else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seeds:
     """The same training with several seeds."""

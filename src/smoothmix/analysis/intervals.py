@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,12 @@ from smoothmix.stats import lower_bound, upper_bound
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+IN_A_TAIL = 10
+"""Resamples beyond either end of an interval: with fewer it would end at whatever the outermost happen to be."""
 SEED = 20_211_115
 """Of the resampling: the same files give the same report."""
+
+MOST_CONFIDENT = 0.9999
 
 CHUNK = 100
 """Resamples held in memory at once."""
@@ -58,7 +63,7 @@ def means(values: ArrayLike, *, confidence: float = CONFIDENCE) -> list[Estimate
     require_confidence(confidence)
     rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
     require(rows.shape[1] > 0, "an interval needs at least one image")
-    resampled = np.concatenate([weights @ rows.T for weights in _resamples(rows.shape[1])])
+    resampled = np.concatenate([weights @ rows.T for weights in _resamples(rows.shape[1], confidence)])
     tail = (1 - confidence) / 2
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
     value = rows.mean(axis=1)
@@ -77,16 +82,18 @@ def means_of(every: Sequence[ArrayLike], *, confidence: float = CONFIDENCE) -> l
     return [found[i] for i in range(len(arrays))]
 
 
-def _resamples(images: int) -> Iterator[Floats]:
+def _resamples(images: int, confidence: float) -> Iterator[Floats]:
     """Weights of the images in each resample, a chunk of resamples at a time."""
     generator = np.random.Generator(np.random.Philox(SEED))
-    for first in range(0, RESAMPLES, CHUNK):
-        count = min(CHUNK, RESAMPLES - first)
+    total = max(RESAMPLES, math.ceil(2 * IN_A_TAIL / (1 - confidence)))
+    for first in range(0, total, CHUNK):
+        count = min(CHUNK, total - first)
         drawn = generator.integers(images, size=(count, images), dtype=np.int32)
         drawn += (images * np.arange(count, dtype=np.int32))[:, None]
         yield np.bincount(drawn.ravel(), minlength=count * images).reshape(count, images) / images
 
 
 def require_confidence(confidence: float) -> None:
-    """Refuse a confidence outside (0, 1)."""
+    """Refuse a confidence that is none, or that resampling could not give in an hour."""
     require(0 < confidence < 1, f"confidence must lie strictly between 0 and 1, got {confidence}")
+    require(confidence <= MOST_CONFIDENT, f"confidence can be {MOST_CONFIDENT} at most, got {confidence}")

@@ -15,14 +15,14 @@ from smoothmix.analysis import (
     Estimate,
     Measured,
     accuracy_bound,
-    differences_by_image,
     means_of,
+    paired_by_image,
+    same_data,
     warnings_about,
     what_differs,
 )
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
-from smoothmix.errors import UsageError
 from smoothmix.report.commands import commands
 from smoothmix.report.data import Curve, Difference, Page, PublishedRow, RunView, Section, Training
 from smoothmix.report.gallery import make_gallery
@@ -106,7 +106,7 @@ def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices)
         named = [m for m in every if m.name == choices.baseline]
         require(bool(named), f"no model is called {choices.baseline!r}: there are {', '.join(m.name for m in every)}")
         return named[0] if named[0] is not measured else None
-    rivals = [m for m in every if m.sigma == measured.sigma]
+    rivals = [m for m in every if m.sigma == measured.sigma and same_data(m, measured)]
     chosen = next((m for m in rivals if m.method == "gaussian"), rivals[0])
     return chosen if chosen is not measured else None
 
@@ -114,15 +114,15 @@ def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices)
 def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
     """All files as the page shows them; their intervals come from the same resamples of the images."""
     baselines = [baseline_of(m, every, choices) for m in every]
-    gaps = [differences_by_image(m, b) if b else np.empty(0) for m, b in zip(every, baselines, strict=True)]
-    compared = [i for i, gap in enumerate(gaps) if len(gap)]
-    arrays = [m.counted for m in every] + [gaps[i] for i in compared]
+    gaps = {i: paired_by_image(m, b) for i, (m, b) in enumerate(zip(every, baselines, strict=True)) if b}
+    compared = {i: gap for i, gap in gaps.items() if gap is not None}
+    arrays = [m.counted for m in every] + list(compared.values())
     estimates = means_of(arrays, confidence=choices.confidence)
     acrs, gap_estimates = estimates[: len(every)], dict(zip(compared, estimates[len(every) :], strict=True))
     views = []
     for i, (measured, baseline) in enumerate(zip(every, baselines, strict=True)):
         gap = gap_estimates.get(i)
-        versus = Difference(versus=baseline.name, images=len(gaps[i]), acr=gap) if baseline and gap else None
+        versus = Difference(versus=baseline.name, images=len(compared[i]), acr=gap) if baseline and gap else None
         views.append(view(measured, every, radii, choices, acr=acrs[i], difference=versus))
     return views
 
@@ -133,13 +133,8 @@ def _runner_up(every: Sequence[Measured], runs: Sequence[RunView], choices: Choi
     if len(ranked) < 2:
         return None
     best, second = ranked[0][0], ranked[1][0]
-    if best.settings and second.settings and best.settings.data_hash != second.settings.data_hash:
-        return None
-    try:
-        gaps = differences_by_image(best, second)
-    except UsageError:  # other labels: not the same data
-        return None
-    if not len(gaps):
+    gaps = paired_by_image(best, second)
+    if gaps is None:
         return None
     (gap,) = means_of([gaps], confidence=choices.confidence)
     return Difference(versus=second.name, images=len(gaps), acr=gap)
@@ -201,6 +196,8 @@ def published(measured: Measured) -> PublishedRow | None:
     return PublishedRow(
         acr=acr,
         deviation=row.acr_deviation,
+        digits=3 if row.acr_mean is None else 4,
+        note=preset.note,
         accuracy={radius: percent / 100 for radius, percent in shares.items()},
         deviations_away=away,
         source=row.source,

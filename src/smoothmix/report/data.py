@@ -35,6 +35,8 @@ class PublishedRow:
 
     acr: float
     """The mean over seeds where the paper has it, otherwise the main table's number."""
+    digits: int
+    """That the paper prints of it."""
     deviation: float | None
     """Over the paper's seeds."""
     accuracy: Mapping[float, float]
@@ -45,6 +47,8 @@ class PublishedRow:
     source: str
     caution: str
     """Why the two may not be compared as they stand (fewer epochs, images or draws); empty where they may."""
+    note: str = ""
+    """What else a reader of the published number must know."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked, radius_text
+from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, number_or_text, radius_text
 from smoothmix.words import counted
 
 
@@ -57,13 +57,18 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     mark = "" if wide else "* "
     alike = {caution: ", ".join(name for name, other in rows if other == caution) for _, caution in rows if caution}
     cautions = [f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()]
+    printed = {run.published.note: None for run in page.runs if run.published and run.published.note}
+    names = {note: [run.name for run in page.runs if run.published and run.published.note == note] for note in printed}
+    cautions += [f"published beside {', '.join(every)}: {note}" for note, every in names.items()]
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
     versus = [f"vs baseline: {name}, image by image on {counted(images, 'image')}" for name, images in pairs]
     return (interval, *versus, *page.warnings, *cautions)
 
 
 def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
-    common = [Cell(text, None if text == UNKNOWN else text) for text in (COMMON[name](run) for name in shown)]
+    common = [
+        Cell(text, None if text == UNKNOWN else number_or_text(text)) for text in (COMMON[name](run) for name in shown)
+    ]
     cells = [Cell(run.name, run.name), *common]
     cells += _estimate_cells(run.acr, "{:.4f}", 1, wide=wide, interval=True)
     if compared:
@@ -75,7 +80,7 @@ def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, co
     cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
     if published:
         cells += _published_cells(run.published)
-    return Line(cells=tuple(cells), method=run.method, sigma=run.sigma)
+    return Line(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
 
 
 def _published_cells(row: PublishedRow | None) -> list[Cell]:
@@ -83,7 +88,10 @@ def _published_cells(row: PublishedRow | None) -> list[Cell]:
         return [Cell(""), Cell("")]
     spread = f" ± {row.deviation:.4f}" if row.deviation is not None else ""
     away = "" if row.deviations_away is None else f"{row.deviations_away:+.1f}"
-    return [Cell(f"{row.acr:.4f}{spread}{' *' if row.caution else ''}", row.acr), Cell(away, row.deviations_away)]
+    return [
+        Cell(f"{row.acr:.{row.digits}f}{spread}{' *' if row.caution else ''}", row.acr),
+        Cell(away, row.deviations_away),
+    ]
 
 
 def _estimate_columns(name: str, key: str, *, wide: bool, judged: bool = False) -> list[Column]:
@@ -99,5 +107,5 @@ def _estimate_cells(
     numbers = [scale * estimate.value, scale * estimate.low, scale * estimate.high]
     texts = [form.format(number) for number in numbers]
     shown = f"{texts[0]} [{texts[1]}, {texts[2]}]" if interval and not wide else texts[0]
-    ends = [Cell(text, text) for text in texts[1:]] if wide else []
-    return [Cell(shown, texts[0]), *ends]
+    ends = [Cell(text, Digits(text)) for text in texts[1:]] if wide else []
+    return [Cell(shown, Digits(texts[0])), *ends]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,25 @@ class Column:
     """Whether more is better, so that its cells are marked where they beat others."""
 
 
+class Digits(str):
+    """A number as it is to be written: CSV keeps zeros at its end, and a model that is called 1 is none."""
+
+    __slots__ = ()
+
+
+def number_or_text(text: str) -> str:
+    """The text of a cell that may hold a number, marked as one if it does.
+
+    >>> isinstance(number_or_text("0.50"), Digits), isinstance(number_or_text("anytime"), Digits)
+    (True, False)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return text
+    return Digits(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     """One row of a table."""
@@ -47,6 +67,8 @@ class Line:
     method: str = ""
     sigma: float | None = None
     """Rows of one sigma are compared with one another, and stand together."""
+    data: str = ""
+    """What the numbers are of: rows of different data are not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +90,9 @@ def marked(grid: Grid) -> Grid:
 
 
 def _marked(line: Line, grid: Grid) -> Line:
-    rivals = [other for other in grid.lines if other.sigma == line.sigma and other is not line]
+    rivals = [
+        other for other in grid.lines if (other.sigma, other.data) == (line.sigma, line.data) and other is not line
+    ]
     cells = []
     for position, (column, cell) in enumerate(zip(grid.columns, line.cells, strict=True)):
         mine = _shown(cell)
@@ -189,15 +213,13 @@ def to_csv(grid: Grid) -> str:
 def to_json(grid: Grid) -> str:
     """The table with its notes for programs."""
     rows = [{c.key: _plain(cell) for c, cell in zip(grid.columns, line.cells, strict=True)} for line in grid.lines]
-    return json.dumps({"title": grid.title, "rows": rows, "notes": list(grid.notes)}, indent=1) + "\n"
+    return json.dumps({"title": grid.title, "rows": rows, "notes": list(grid.notes)}, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(cell: Cell) -> float | str | None:
-    """The value, as a number if it is one: CSV keeps zeros at the end of digits, which JSON cannot."""
-    try:
-        return float(cell.value) if isinstance(cell.value, str) else cell.value
-    except ValueError:
-        return cell.value
+    """The value, as a number if it is one that JSON has."""
+    value = float(cell.value) if isinstance(cell.value, Digits) else cell.value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 FORMATS: Mapping[str, Callable[[Grid], str]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothmix.analysis import Measured, mean, over_seeds, what_differs
 from smoothmix.presets import Preset
-from smoothmix.report.tables import Cell, Column, Grid, Line, marked, radius_text
+from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, radius_text
 
 SURE = 3.0
 """A difference counts from so many deviations on."""
@@ -184,7 +184,7 @@ def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
     shares = zip(ours.accuracy, ours.accuracy_deviation, strict=True) if ours else [(None, None)] * len(at)
     cells = (
         Cell(row.word, row.word),
-        Cell(f"{row.sigma:.2f}", f"{row.sigma:.2f}"),
+        Cell(f"{row.sigma:.2f}", Digits(f"{row.sigma:.2f}")),
         Cell(str(len(row.runs)), len(row.runs)),
         *_pair(*acr, digits=4, wide=wide),
         *_pair(*printed, digits=published.digits if published else 4, deviation_digits=4, wide=wide),
@@ -192,7 +192,8 @@ def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
         Cell(said, said),
         *(cell for share in shares for cell in _pair(*map(_percent, share), digits=2, wide=wide)),
     )
-    return Line(cells=cells, method=str(row.preset.config.method["name"]), sigma=row.sigma)
+    config = row.preset.config
+    return Line(cells=cells, method=str(config.method["name"]), sigma=row.sigma, data=config.data)
 
 
 def _percent(share: float | None) -> float | None:
@@ -211,7 +212,7 @@ def _pair(
 
 
 def _number(value: float | None, form: str) -> Cell:
-    return Cell(NOTHING) if value is None else Cell(format(value, form), format(value, form))
+    return Cell(NOTHING) if value is None else Cell(format(value, form), Digits(format(value, form)))
 
 
 def _away(row: Reproduced, published: Target | None) -> Cell:

@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothmix.analysis import Measured
 from smoothmix.config import require
-from smoothmix.report.tables import Cell, Column, Grid
+from smoothmix.report.tables import Cell, Column, Digits, Grid
 from smoothmix.reproduce.table import Reproduced, reproduction_grid
 from smoothmix.studies.base import Study
 
@@ -35,7 +35,7 @@ def seconds_an_epoch(row: Reproduced) -> float | None:
 def with_cost(grid: Grid, rows: Sequence[Reproduced]) -> Grid:
     """The table with a column of what an epoch cost."""
     costs = [seconds_an_epoch(row) for row in rows]
-    cells = [Cell("" if c is None else f"{c:.1f}", None if c is None else f"{c:.2f}") for c in costs]
+    cells = [Cell("" if c is None else f"{c:.1f}", None if c is None else Digits(f"{c:.2f}")) for c in costs]
     lines = [replace(line, cells=(*line.cells, cell)) for line, cell in zip(grid.lines, cells, strict=True)]
     column = Column(name="seconds an epoch", key="seconds_an_epoch")
     return replace(grid, columns=(*grid.columns, column), lines=tuple(lines))
