@@ -77,8 +77,9 @@ def _config(run: Measured) -> RunConfig:
 
 def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
     recipe = _config(run).recipe
-    acr = run.as_in_the_paper().counted.mean()
-    above = "" if gaussian is run else _signed(intervals.mean(differences_by_image(run, gaussian)))
+    ours, baseline = run.as_in_the_paper(), gaussian.as_in_the_paper()
+    acr = ours.counted.mean()
+    above = "" if gaussian is run else _signed(intervals.mean(differences_by_image(ours, baseline)))
     start = f"| {run.name} | {recipe.epochs} | {acr:.4f} | {above} "
     if found is None:
         return f"{start}| no published row | | | | |"

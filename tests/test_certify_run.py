@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import signal
@@ -216,11 +217,11 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
     used = []
     for draws in (10_000, 40_000):
-        output = subprocess.run(
-            [sys.executable, "-c", script.replace("DRAWS", str(draws))], capture_output=True, text=True, check=True
-        ).stdout
-        used.append(float(output))
-    assert used[1] < 200
+        command = [sys.executable, "-c", script.replace("DRAWS", str(draws))]
+        # On one thread: with more, how much they hold at once is a matter of chance.
+        alone = os.environ | {"OMP_NUM_THREADS": "1"}
+        used.append(float(subprocess.run(command, capture_output=True, text=True, check=True, env=alone).stdout))
+    assert used[1] < 120
     assert used[1] - used[0] < 40, used
 
 

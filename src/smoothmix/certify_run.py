@@ -230,6 +230,7 @@ def file_settings(
         data=dataset.name,
         split=dataset.split,
         data_hash=dataset.fingerprint,
+        data_note=dataset.note or "",
         num_classes=num_classes,
         skip=skip,
         images=available if maximum is None else min(available, maximum),

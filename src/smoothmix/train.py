@@ -29,7 +29,7 @@ from smoothmix.run_folder import RunFolder
 from smoothmix.runs import build_network
 from smoothmix.steps import Epoch
 from smoothmix.tables import from_table, to_toml
-from smoothmix.team import Team, own_device, synchronised, team
+from smoothmix.team import Team, own_device, synchronised, team, uses_batchnorm
 from smoothmix.train_metrics import EpochMetrics, Listeners, StepProgress
 from smoothmix.trainer import Trainer
 
@@ -72,13 +72,16 @@ def training(
     device = own_device(torch.device(device), place)
     with team(place, device, stop) as members, ExitStack() as held, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.recipe.seed)
+        model = _network(config, place, device, sync_batchnorm)
+        if uses_batchnorm(model) and not (place.alone or sync_batchnorm):
+            config = _with_note(config, f"BatchNorm saw a batch in {place.world_size} shares, one a process")
         trainer = Trainer(
             config=config,
             folder=RunFolder(path),
             method=method,
             train=train,
             test=test,
-            model=_network(config, place, device, sync_batchnorm),
+            model=model,
             device=device,
             workers=_default_workers(train, place) if workers is None else workers,
             checkpoint_minutes=checkpoint_minutes,
@@ -103,13 +106,17 @@ def _completed(config: RunConfig, method: Method, train: Dataset) -> RunConfig:
         image_shape=train.shape,
         data_hash=train.fingerprint,
     )
-    if train.note and train.note not in config.notes:
-        config = replace(config, notes=(*config.notes, train.note))
+    config = _with_note(config, train.note or "")
     if not Epoch(train, method, config.recipe.seed, 0, config.recipe.batch).ranges:
         raise UsageError(
             f"{len(train)} images in batches of {config.recipe.batch} leave no step of {method.copies} chunks to take"
         )
     return config
+
+
+def _with_note(config: RunConfig, *notes: str) -> RunConfig:
+    new = tuple(note for note in notes if note and note not in config.notes)
+    return replace(config, notes=config.notes + new)
 
 
 def _network(config: RunConfig, place: Place, device: torch.device, sync_batchnorm: bool) -> nn.Module:
@@ -177,8 +184,11 @@ def claim(folder: RunFolder, config: RunConfig) -> None:
     if not folder.config.exists():
         config.save(folder.config)
         return
-    if different := differences(RunConfig.load(folder.config), config):
+    there = RunConfig.load(folder.config)
+    if different := differences(there, config):
         raise UsageError(f"{folder.path}: holds a run with other settings: {different}; use another --out")
+    if (noted := _with_note(there, *config.notes)) != there:
+        noted.save(folder.config)  # such as that it was gone on with by several processes
 
 
 def differences(there: RunConfig, here: RunConfig) -> str:

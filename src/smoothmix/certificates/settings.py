@@ -54,6 +54,9 @@ class FileSettings:
     data_hash: str
     """Fingerprint of its images and labels."""
 
+    data_note: str = ""
+    """What of it was not there, if only a part was."""
+
     num_classes: int
     """Classes the network tells apart."""
 
@@ -172,7 +175,7 @@ def require_own_settings(path: Path) -> None:
         ) from error
 
 
-FREE = ("images", "versions", "weights")
+FREE = ("images", "versions", "weights", "data_note")
 """Settings in which two parts of one file may differ: none of them changes a row."""
 
 

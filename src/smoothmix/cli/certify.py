@@ -68,14 +68,15 @@ def certify(
     radius
         A radius that you are after: refused at once if n and alpha can never reach it, and shown in the summary.
     seed
-        Decides the noise. Certify anew with another seed if you chose the model by its certificates.
+        Decides the noise. If you chose the model by its certificates, certify anew with another seed, into another file.
     shard
         Certify some parts of the images only: 2/3 is every third from the second on, 3,4/8 are two of eight. Each part
         has a file of its own; the command that finishes the last one puts them together.
     skip_wrong
         Spend no further draws on an image whose selected class is wrong: it counts as radius 0.
     stop_abstaining
-        Spend no further draws on an image once no outcome of those left could keep it from abstention.
+        Spend no further draws on an image once no outcome of those left could keep it from abstention (mode
+        exact).
     mode
         exact draws n times for every image. anytime gives the same guarantee whenever it stops, so that images get only
         the draws they need for --radii or --tolerance; at the full budget its radii are a little smaller.

@@ -105,19 +105,19 @@ class AnytimeOptions:
     """When an image has had enough draws; all of it goes with --mode anytime."""
 
     radii: Numbers = None
-    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1."""
+    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1 (mode anytime)."""
 
     tolerance: float | None = None
-    """Stop once the certified radius lies within this of what more draws could make of it."""
+    """Stop once the certified radius lies within this of what more draws could make of it (mode anytime)."""
 
     max_draws: int | None = None
-    """Draws after which an image is given up, rounded up to whole batches; by default --n."""
+    """Draws after which an image is given up, rounded up to whole batches; by default --n (mode anytime)."""
 
     seconds: float | None = None
-    """Time for the whole run; images not finished by then are left for the same command, with the draws they have."""
+    """Time for the whole run; images in work are left for the same command, with their draws (mode anytime)."""
 
     seconds_per_image: float | None = None
-    """Time after which an image is given up as it stands."""
+    """Time after which an image is given up as it stands (mode anytime)."""
 
     extend: Annotated[bool, Parameter(negative="")] = False
     """Draw further for the images of an anytime file that is there, by the rules given now."""
@@ -151,7 +151,7 @@ class TrainingOptions:
     """Save this often within an epoch, besides after each."""
 
     tensorboard: Annotated[bool, Parameter(negative="")] = False
-    """Write TensorBoard events beside metrics.jsonl (needs `pip install smoothmix[tensorboard]`)."""
+    """Write TensorBoard events beside metrics.jsonl (needs `pip install tensorboard`)."""
 
 
 @Parameter(name="*")
@@ -163,4 +163,4 @@ class Files:
     """Folder for the files."""
 
     format: Literal["pdf", "png", "svg"] = "pdf"
-    """Of the figure (needs `pip install smoothmix[plots]`)."""
+    """Of the figure (needs `pip install matplotlib`)."""

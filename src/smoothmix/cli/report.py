@@ -57,7 +57,7 @@ def report(
     paper_rounding
         Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables.
     figures
-        Folder for figures of the same (needs `pip install smoothmix[plots]`).
+        Folder for figures of the same (needs `pip install matplotlib`).
     figure_format
         pdf, png or svg; by default pdf.
     studies

@@ -270,7 +270,7 @@ def can_draw() -> bool:
     """Whether there will be a figure; says so where not, since the numbers are worth having without."""
     found = find_spec("matplotlib") is not None
     if not found:
-        say("no figure will be drawn: it needs matplotlib (pip install 'smoothmix[plots]')")
+        say("no figure will be drawn: it needs matplotlib (pip install matplotlib)")
     return found
 
 

@@ -160,7 +160,7 @@ def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
     if not (place.alone or trainer.finished):
         yield f"{place.world_size} processes share each batch of {trainer.config.recipe.batch}"
         if uses_batchnorm(trainer.model) and not sync_batchnorm:
-            yield "BatchNorm takes the statistics of each process's share; --sync-batchnorm those of the whole batch"
+            yield "with --sync-batchnorm, BatchNorm would take the statistics of the whole batch"
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def _event_writer(path: Path) -> Callable[[EpochMetrics], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise UsageError("--tensorboard needs TensorBoard: pip install 'smoothmix[tensorboard]'") from None
+        raise UsageError("--tensorboard needs TensorBoard: pip install tensorboard") from None
     writers: list[SummaryWriter] = []  # made with the first epoch: a command that is refused leaves nothing behind
 
     def write(metrics: EpochMetrics) -> None:

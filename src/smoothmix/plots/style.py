@@ -111,7 +111,7 @@ def our_style() -> Iterator[None]:
     try:
         from matplotlib import style
     except ImportError as error:
-        raise UsageError("figures need matplotlib: pip install 'smoothmix[plots]'") from error
+        raise UsageError("figures need matplotlib: pip install matplotlib") from error
     with style.context(["default", dict(STYLE)]):
         yield
 

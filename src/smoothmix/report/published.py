@@ -50,11 +50,13 @@ def preset_of(measured: Measured) -> Preset | None:
 def cuts(measured: Measured, preset: Preset) -> Cuts:
     """What this run did less of than the paper's row, or otherwise."""
     expected = PAPER_IMAGES.get(preset.config.data, len(measured))
-    images = (f"{len(measured):,} of {expected:,} images",) if len(measured) < expected else ()
+    images = [f"{len(measured):,} of {expected:,} images"] if len(measured) < expected else []
+    if measured.settings and measured.settings.data_note:
+        images.append(f"of a data set of {measured.settings.data_note}")
     return Cuts(
         schedule=_training_cuts(measured.config, preset) if measured.config else (),
         certification=_certification_cuts(measured.settings, preset) if measured.settings else (),
-        images=images,
+        images=tuple(images),
     )
 
 
