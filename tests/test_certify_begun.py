@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from smoothmix import certify_anytime, certify_exact, certify_run
 from smoothmix.anytime import Stopping
-from smoothmix.certificates import Certificates, read
-from smoothmix.certificates.begun import begun_path, keep_begun
+from smoothmix.certificates import Certificates, read, settings_path
+from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
 from smoothmix.certify import InWork, certify_image
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
@@ -29,7 +29,8 @@ from smoothmix.errors import SmoothmixError
 from smoothmix.smoothing import Request, Sampler
 
 from certification_cases import without_time
-from conftest import ROOT
+from conftest import ROOT, command
+from process_cases import Jobs, until
 
 HOW = Certification(sigma=0.5)
 RULES = Stopping(radii=(0.5,), max_draws=51_200)
@@ -212,3 +213,33 @@ def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch:
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 20)
     assert len(set(done)) > 20 * 50
+
+
+@pytest.mark.parametrize("mode", ["exact", "anytime"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_run_that_is_told_to_stop_keeps_every_vote(
+    mode: str, number: signal.Signals, code: int, tmp_path: Path, jobs: Jobs
+) -> None:
+    """A whole minute has not passed: what is kept was kept because of the signal."""
+    (tmp_path / "slow.py").write_text(
+        "import time, torch\n"
+        "class Slow(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.02)\n"
+        "        return super().forward(x.flatten(1))\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return Slow(784, 10)\n"
+    )
+    how = ["--n", "200000"] + (["--mode", "anytime"] if mode == "anytime" else [])
+    words = ["certify", "--model", "slow:make", "--num-classes", "10", "--sigma", "1", "--data", "sample", "--max", "2"]
+    job = jobs.start(list(command(*words, *how, "--out", "a.tsv")), PYTHONPATH=str(tmp_path))
+    until(settings_path(tmp_path / "a.tsv").exists, "the beginning")
+    time.sleep(3)
+    job.process.send_signal(number)
+    assert job.wait() == code, job.said
+    assert "the same command goes on" in job.said
+    kept = read(begun_path(tmp_path / "a.tsv"))
+    assert sum(row.n or 0 for row in kept.rows) > 256
+    assert kept.settings is not None
+    assert set(load_begun(tmp_path / "a.tsv", kept.settings)) == {row.idx for row in kept.rows}

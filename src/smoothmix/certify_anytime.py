@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from smoothmix.anytime import Stopping, decided, lower_bound, next_total
 from smoothmix.certificates import Certificate, dense, from_votes, sparse
 from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
 from smoothmix.config import Certification, require
+from smoothmix.interruption import TOLD_TO_STOP
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import SECONDS_BETWEEN_TELLING, Images, Request, Sampler
 
@@ -82,47 +83,50 @@ def anytime_rows(
     begun: Mapping[int, Certificate] | None = None,
     keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
     on_round: Callable[[int, int], None] = lambda in_work, draws: None,
-) -> Iterator[Certificate]:
+) -> Generator[Certificate, None, None]:
     """The certificates of these images, in order; fewer if the time is up.
 
     Images in work make room for the next as soon as they are decided. `earlier` holds certificates of the same images
     that are to be drawn further: what they spent is not spent again. `keep` gets those in work as they stand, now and
-    then and when the time is up; handed in as `begun`, they go on from there. `on_round` hears how many are in work,
-    and how many draws there were so far.
+    then, when the time is up, and when one is told to stop; handed in as `begun`, they go on from there. `on_round`
+    hears how many are in work, and how many draws there were so far.
     """
-    limit = budget or Budget()
+    limit, before = budget or Budget(), earlier or {}
     work: deque[_Case] = deque()
     waiting = dict(begun or {})
-    clock = _Clock(
-        end=time.monotonic() + limit.seconds,
-        keep=lambda: keep([*_rows([case for case in work if case.selection.sum() == how.n0], how), *waiting.values()]),
-        tell=lambda draws: on_round(sum(case.active for case in work), draws),
-    )
-    more = True
-    while more or work:
-        if clock.is_up(keeping=bool(work)):
-            return
-        new: list[_Case] = []
-        active = sum(case.active for case in work)
-        while more and active + len(new) < TOGETHER and len(work) + len(new) < WAITING:
-            found = next(images, None)
-            more = found is not None
-            if found is not None:
-                case = _begin(*found, sampler, (earlier or {}).get(found[0]), waiting.pop(found[0], None))
-                case.goal = _goal_of(case.drawn, (earlier or {}).get(found[0]), how, stopping)
+
+    def keep_all() -> None:
+        selected = [case for case in work if case.selection.sum() == how.n0]
+        keep(list(({row.idx: row for row in _rows(selected, how)} | waiting).values()))
+
+    def tell(draws: int) -> None:
+        on_round(sum(case.active for case in work), draws)
+
+    clock, more = _Clock(end=time.monotonic() + limit.seconds, keep=keep_all, tell=tell), True
+    try:
+        while (more or work) and not clock.is_up(keeping=bool(work)):
+            room = max(0, min(TOGETHER - sum(case.active for case in work), WAITING - len(work)))
+            new: list[_Case] = []
+            for index, label, image in islice(images, room):
+                case = _begin(index, label, image, sampler, before.get(index), waiting.get(index), how, stopping)
+                work.append(case)
                 new.append(case)
-        work.extend(new)
-        _select(sampler, new, how, clock)
-        if clock.stopped:
-            return
-        _settle([case for case in work if case.active], how, stopping, limit)
-        ready = list(takewhile(lambda case: not case.active, work))
-        for _ in ready:
-            work.popleft()
-        yield from _rows(ready, how)
-        _draw(sampler, [case for case in work if case.active], how, stopping, clock)
-        if clock.stopped:
-            return
+                waiting.pop(index, None)
+            more = len(new) == room
+            _select(sampler, new, how, clock)
+            if clock.stopped:
+                return
+            _settle([case for case in work if case.active], how, stopping, limit)
+            for row in list(_rows(list(takewhile(lambda case: not case.active, work)), how)):
+                yield row
+                work.popleft()  # not before it is written
+            _draw(sampler, [case for case in work if case.active], how, stopping, clock)
+            if clock.stopped:
+                return
+    except TOLD_TO_STOP:
+        if work:
+            keep_all()
+        raise
 
 
 @dataclass(kw_only=True)
@@ -160,14 +164,6 @@ class _Clock:
         self.stopped = self.is_up(keeping=True)
 
 
-def _goal_of(drawn: int, earlier: Certificate | None, how: Certification, stopping: Stopping) -> int:
-    """The end of the round that an image was in: it is looked at after as many draws as if it had never stopped."""
-    goal = (earlier.n or 0) if earlier else 0
-    while goal < drawn:
-        goal = next_total(goal, block=how.block, max_draws=stopping.max_draws)
-    return goal
-
-
 def _begin(
     index: int,
     label: int,
@@ -175,6 +171,8 @@ def _begin(
     sampler: Sampler,
     earlier: Certificate | None,
     begun: Certificate | None,
+    how: Certification,
+    stopping: Stopping,
 ) -> _Case:
     """The image with all the votes it had, if any."""
     before = begun or earlier
@@ -189,7 +187,16 @@ def _begin(
         votes=votes,
         seconds=before.seconds if before else 0.0,
         earlier=earlier.seconds if earlier else 0.0,
+        goal=_goal_of(int(votes.sum()), earlier, how, stopping),
     )
+
+
+def _goal_of(drawn: int, earlier: Certificate | None, how: Certification, stopping: Stopping) -> int:
+    """The end of the round that an image was in: it is looked at after as many draws as if it had never stopped."""
+    goal = (earlier.n or 0) if earlier else 0
+    while goal < drawn:
+        goal = next_total(goal, block=how.block, max_draws=stopping.max_draws)
+    return goal
 
 
 def _select(sampler: Sampler, new: Sequence[_Case], how: Certification, clock: _Clock) -> None:

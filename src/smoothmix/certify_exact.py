@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from smoothmix.certificates import Certificate
 from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
 from smoothmix.certify import InWork, certify_image
 from smoothmix.config import Certification
+from smoothmix.interruption import TOLD_TO_STOP
 from smoothmix.smoothing import SECONDS_BETWEEN_TELLING, Images, Sampler
 
 
@@ -20,18 +21,21 @@ def exact_rows(
     begun: Mapping[int, Certificate] | None = None,
     keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
     on_draws: Callable[[int], None] = lambda draws: None,
-) -> Iterator[Certificate]:
+) -> Generator[Certificate, None, None]:
     """The certificates of these images, in order.
 
-    An image may take hours: `keep` gets it as it stands, and handed in as `begun` it goes on from there. `on_draws`
+    An image may take hours: `keep` gets it as it stands, now and then and when one is told to stop; handed in as
+    `begun`, it goes on from there. `on_draws`
     hears how many draws it has had.
     """
+    latest: InWork | None
     for index, label, image in images:
         kept = told = time.monotonic()
+        latest = None
 
         def heard(state: InWork) -> None:
-            nonlocal kept, told
-            now = time.monotonic()
+            nonlocal kept, told, latest
+            now, latest = time.monotonic(), state
             if now - told > SECONDS_BETWEEN_TELLING:
                 told = now
                 on_draws(int(state.votes.sum()))
@@ -40,4 +44,10 @@ def exact_rows(
                 keep([state.row])
 
         before = (begun or {}).get(index)
-        yield certify_image(sampler, image, index, label=label, how=how, begun=before, on_block=heard)
+        try:
+            row = certify_image(sampler, image, index, label=label, how=how, begun=before, on_block=heard)
+        except TOLD_TO_STOP:
+            if latest:
+                keep([latest.row])
+            raise
+        yield row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -167,9 +168,10 @@ def fill(
             ),
         )
     )
-    for row in rows:
-        writer.append(row)
-        on_progress(Progress(done=len(writer.done), total=total, row=row))
+    with closing(rows):  # so that they hear of it if this is where one is told to stop
+        for row in rows:
+            writer.append(row)
+            on_progress(Progress(done=len(writer.done), total=total, row=row))
     if not writer.remaining:
         remove_begun(writer.path)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from smoothmix.errors import SmoothmixError
 
@@ -23,6 +23,10 @@ class Stopped(SmoothmixError):  # noqa: N818 - nothing went wrong
     """The run ended early because it was told to, with its state on disk."""
 
     exit_code = REQUEUE
+
+
+TOLD_TO_STOP = (KeyboardInterrupt, Stopped, GeneratorExit)
+"""How work that can be left at once hears that it should be."""
 
 
 class _Now(BaseException):
@@ -62,23 +66,40 @@ class StopRequest:
 
 
 @contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """While the block runs, SIGTERM raises `Stopped`, as Ctrl-C does KeyboardInterrupt: for work that may be left."""
+
+    def leave() -> NoReturn:
+        raise Stopped("stopped by SIGTERM; what was done is on disk, and the same command goes on from there")
+
+    with _hearing_sigterm(leave):
+        yield
+
+
+@contextmanager
 def stop_on_sigterm() -> Iterator[StopRequest]:
     """While the block runs, SIGTERM asks for an end instead of ending the process in the middle of something.
 
     Slurm sends it 30 seconds before SIGKILL, and torchrun hands it on to the processes it has started.
     """
     request = StopRequest()
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can hear signals
+    with _hearing_sigterm(request.ask):
         yield request
+
+
+@contextmanager
+def _hearing_sigterm(answer: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can hear signals
+        yield
         return
     owner = os.getpid()
 
     def hear(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:  # processes that read pictures are ended by their owner
-            request.ask()
+            answer()
 
     before = signal.signal(signal.SIGTERM, hear)
     try:
-        yield request
+        yield
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -68,7 +68,7 @@ def certify(
     radius
         A radius that you are after: refused at once if n and alpha can never reach it, and shown in the summary.
     seed
-        Decides the noise. If you chose the model by its certificates, certify anew with another seed, into another file.
+        Decides the noise. If you chose the model by its certificates, certify anew with another seed and --out.
     shard
         Certify some parts of the images only: 2/3 is every third from the second on, 3,4/8 are two of eight. Each part
         has a file of its own; the command that finishes the last one puts them together.

@@ -9,6 +9,7 @@ from smoothmix.cli.options import AnytimeOptions, ImageOptions, numbers
 from smoothmix.cli.output import progress, say
 from smoothmix.config import Engine, Mode, require
 from smoothmix.distributed import place
+from smoothmix.interruption import sigterm_raises
 
 if TYPE_CHECKING:
     from smoothmix.anytime import Stopping
@@ -117,7 +118,7 @@ def certify_with_progress(
     limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None
 
-    with progress("certifying", unit="images") as track:
+    with sigterm_raises(), progress("certifying", unit="images") as track:
 
         def on_progress(state: Progress) -> None:
             row, waiting = state.row, ", ".join(map(str, state.waiting_for))
