@@ -46,7 +46,7 @@ def _fits(row: Certificate, settings: FileSettings) -> bool:
     if row.counts is None or row.selection_counts is None or row.n is None or row.idx not in settings.indices:
         return False
     return (
-        max(*row.counts, *row.selection_counts, 0) < settings.num_classes
+        max((*row.counts, *row.selection_counts, 0)) < settings.num_classes
         and sum(row.selection_counts.values()) == how.n0
         and sum(row.counts.values()) == row.n <= how.n
         and (row.n % how.block == 0 or row.n == how.n)
