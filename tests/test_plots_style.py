@@ -92,7 +92,7 @@ class TestEveryFigure:
 
     def test_without_matplotlib_one_is_told_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        with pytest.raises(UsageError, match=r"pip install 'smoothmix\[plots\]'"):
+        with pytest.raises(UsageError, match=r"pip install matplotlib"):
             plots.certified_accuracy([run()])
 
 
