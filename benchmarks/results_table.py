@@ -1,4 +1,4 @@
-"""`make results`: the table of docs/results.md from the committed certificates, beside the published logs.
+"""`make results`: the tables of docs/results.md from the committed certificates, beside the published logs.
 
 python -m benchmarks.results_table --published DIR    # first makes results/published.tsv.xz from the published logs
 """
@@ -6,7 +6,7 @@ python -m benchmarks.results_table --published DIR    # first makes results/publ
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from smoothmix import presets
@@ -14,34 +14,47 @@ from smoothmix.analysis import Measured, intervals, measure
 from smoothmix.analysis.compare import differences_by_image
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.config import RunConfig
-from smoothmix.reproduce.beside import Beside, beside, load_published, save_published
+from smoothmix.reproduce.beside import Beside, PublishedRun, beside, load_published, save_published
 from smoothmix.reproduce.logs import find_logs
 from smoothmix.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 PUBLISHED = RESULTS / "published.tsv.xz"
-BEGIN, END = "<!-- table: make results writes it -->\n", "<!-- end of table -->\n"
 SKIP = 20
+RADII = [0.25 * i for i in range(12)]
+"""Of the paper's table."""
+
+Published = Mapping[str, Sequence[PublishedRun]]
+"""The published runs of each row."""
 
 
 def main() -> None:
-    """Print the table, and put it into the page."""
+    """Print the tables, and put them into the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results_table", description=__doc__)
     parser.add_argument("--published", type=Path, help="folder of the published logs, with mnist/ in it")
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page has another table")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page has other tables")
     options = parser.parse_args()
     if options.published:
         keep_published(options.published)
-    text = table(runs())
-    print(text)
-    now = PAGE.read_text()
-    before, _, rest = now.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page = f"{before}{BEGIN}\n{text}\n{END}{after}"
+    every, published = runs(), load_published(PUBLISHED)
+    now = page = PAGE.read_text()
+    for name, text in {"ACR": table(every, published), "accuracy": accuracy_table(every, published)}.items():
+        print(text)
+        page = put(page, name, text)
     if options.check and page != now:
-        raise SystemExit(f"{PAGE} has another table: make results writes this one")
+        raise SystemExit(f"{PAGE} has other tables: make results writes these")
     PAGE.write_text(page)
+
+
+def put(page: str, name: str, text: str) -> str:
+    """The page with this text between the marks of that name."""
+    begin, end = f"<!-- {name}: make results writes it -->\n", f"<!-- end of {name} -->\n"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{PAGE} has no place for {name}: it needs {begin.strip()} and {end.strip()}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def keep_published(folder: Path) -> None:
@@ -57,17 +70,37 @@ def runs() -> list[Measured]:
     return [measure(path) for path in folders if any(path.glob("certificates.tsv*"))]
 
 
-def table(every: Sequence[Measured]) -> str:
-    """A line for each run, as markdown."""
-    published = load_published(PUBLISHED)
+def table(every: Sequence[Measured], published: Published) -> str:
+    """ACR: a line for each run."""
     gaussian = {run.sigma: run for run in every if _config(run).method["name"] == "gaussian"}
-    titles = ("run", "epochs", "ACR", "above our Gaussian (95 %)", "published, same images", "difference (95 %)")
-    titles += ("margin", "", "published, all 10,000 images")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    titles = ["run", "epochs", "ACR", "above our Gaussian (95 %)", "published, same images", "difference (95 %)"]
+    titles += ["margin", "", "published, all 10,000 images"]
+    lines = []
     for run in every:
         logs = published.get(_config(run).preset)
         lines.append(_line(run, gaussian.get(run.sigma, run), beside(run, logs) if logs else None))
-    return "\n".join(lines) + "\n"
+    return _markdown(titles, lines)
+
+
+def accuracy_table(every: Sequence[Measured], published: Published) -> str:
+    """Certified accuracy in percent: two lines for each run, ours and that of the published seeds."""
+    lines = []
+    for run in every:
+        logs = published.get(_config(run).preset)
+        reached = [r for r in RADII if r <= (run.largest_radius or r)]
+        lines.append(_shares(run.name, run.as_in_the_paper().accuracy_at(reached)))
+        if logs:
+            lines.append(_shares("published", [share for _, share in beside(run, logs, at=reached).accuracy.values()]))
+    return _markdown(("certified accuracy at", *(f"{r:.2f}" for r in RADII)), lines)
+
+
+def _shares(name: str, shares: Iterable[float]) -> str:
+    cells = [f"{100 * share:.1f}" for share in shares]
+    return f"| {' | '.join([name, *cells, *[''] * (len(RADII) - len(cells))])} |"
+
+
+def _markdown(titles: Sequence[str], lines: Sequence[str]) -> str:
+    return "\n".join([f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", *lines]) + "\n"
 
 
 def _config(run: Measured) -> RunConfig:
