@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from smoothmix import presets
-from smoothmix.analysis import measure, paired_by_image
+from smoothmix.analysis import Measured, measure, paired_by_image
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes
@@ -142,6 +142,24 @@ def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Pa
         "* g, s, beside the published row"
     ]
     assert "deviations_away" in [column.key for column in summary_grid(page, wide=True).columns]
+
+
+def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_path: Path) -> None:
+    skipping, whole = (
+        measure(our_file(tmp_path / f"{skip}.tsv", [990, 400], skip_wrong=skip)) for skip in (True, False)
+    )
+
+    def table(*every: Measured, wide: bool = False) -> tuple[dict[str, list[str]], bool]:
+        grid = summary_grid(make_page(every, Choices(), title="t"), wide=wide)
+        cells = {c.key: [line.cells[i].text for line in grid.lines] for i, c in enumerate(grid.columns)}
+        return cells, any(note.startswith("abstention was not measured") for note in grid.notes)
+
+    cells, said = table(skipping)
+    assert ("abstention" in cells, said) == (False, True)
+    cells, said = table(skipping, whole)
+    assert (cells["abstention"][0], said) == ("not measured", False)
+    cells, said = table(skipping, wide=True)
+    assert ("abstention" in cells, said) == (True, True)
 
 
 def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:

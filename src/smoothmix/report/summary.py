@@ -31,12 +31,27 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += [Column(name="published ACR", key="published_acr")]
         columns += [Column(name="seed deviations away", key="deviations_away")]
     lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
-    if published and not wide and not any(line.cells[-1].text for line in lines):
-        columns, lines = columns[:-1], [replace(line, cells=line.cells[:-1]) for line in lines]
+    if not wide:
+        columns, lines = _without_empty(columns, lines)
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
     notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
     grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
     return marked(grid) if page.comparable else grid
+
+
+MAY_BE_EMPTY = ("abstention", "deviations_away")
+"""Columns that people are spared where no run has a number for them."""
+
+
+def _without_empty(columns: Sequence[Column], lines: Sequence[Line]) -> tuple[list[Column], list[Line]]:
+    """The table without those of these columns that nobody fills."""
+    filled = [
+        i
+        for i, column in enumerate(columns)
+        if column.key not in MAY_BE_EMPTY or any(line.cells[i].value is not None for line in lines)
+    ]
+    kept = [replace(line, cells=tuple(line.cells[i] for i in filled)) for line in lines]
+    return [columns[i] for i in filled], kept
 
 
 UNKNOWN = "not known"
@@ -62,6 +77,8 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     cautions += [f"published beside {', '.join(every)}: {note}" for note, every in names.items()]
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
     versus = [f"vs baseline: {name}, image by image on {counted(images, 'image')}" for name, images in pairs]
+    if not any(run.abstention for run in page.runs):
+        cautions.append("abstention was not measured: images that were classified wrong had no further draws")
     return (interval, *versus, *page.warnings, *cautions)
 
 
