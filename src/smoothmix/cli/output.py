@@ -6,7 +6,8 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from smoothmix.distributed import place
 from smoothmix.errors import SmoothmixError
 
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_OF_PACE = 300.0
 
 
 class BeginsAnewError(SmoothmixError):
@@ -49,17 +51,21 @@ def progress(what: str, *, unit: str) -> Iterator[Track]:
 
 
 class Pace:
-    """The rate of work since the first call, which may find some of it done already."""
+    """The rate of work in the last minutes: what was fast or stood still before that says nothing of what is left."""
 
-    def __init__(self) -> None:
-        self.begun: tuple[float, float] | None = None
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.heard: deque[tuple[float, float]] = deque()
+        """When how much was done, a few times a minute; the first call may find some of it done already."""
 
     def rate(self, done: float) -> float:
-        """Units a second so far; 0 until something is known."""
-        now = time.monotonic()
-        if self.begun is None:
-            self.begun = done, now
-        before, started = self.begun
+        """Units a second; 0 until something is known."""
+        now = self.clock()
+        if not self.heard or now - self.heard[-1][0] > SECONDS_OF_PACE / 50:
+            self.heard.append((now, done))
+        while len(self.heard) > 2 and now - self.heard[1][0] >= SECONDS_OF_PACE:
+            self.heard.popleft()
+        started, before = self.heard[0]
         return (done - before) / (now - started) if now > started else 0.0
 
 
