@@ -63,7 +63,7 @@ def test_a_full_disk_leaves_no_votes_under_the_settings_of_others(
 
     with monkeypatch.context() as patched:
         patched.setattr(tools, "atomic_write", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(SmoothmixError, match=r"a-begun.tsv: the images in work could not be kept \(No space left"):
             keep_begun(path, settings(), [row])
     assert load_settings(begun_path(path)) == settings(), "the settings were written, and the rows were not"
     assert load_begun(path, settings()) == {}

@@ -139,3 +139,14 @@ def test_a_network_that_was_trained_further_is_asked_again(tmp_path: Path) -> No
     with torch.no_grad():
         model.network.direction.mul_(-1)  # type: ignore[operator, union-attr]
     assert np.isnan(measured(tmp_path, model=model)).sum() > np.isnan(first).sum()
+
+
+def test_what_was_found_on_another_device_is_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(path.read_text().replace(" on cpu", " on cuda"))
+    attacked = stopping_at(1, lambda: attacks.append("begun"))
+    attacks: list[str] = []
+    monkeypatch.setattr(Case, "attacked", attacked)
+    measured(tmp_path)
+    assert attacks == ["begun"]

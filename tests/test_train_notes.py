@@ -16,7 +16,7 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.report.published import cuts
 from smoothmix.run_folder import RunFolder
-from smoothmix.train import claim, training
+from smoothmix.train import claim, note_down, training
 
 from certificate_cases import our_file
 from process_cases import Jobs, tiny_run
@@ -50,7 +50,18 @@ def test_a_run_that_is_gone_on_with_otherwise_gathers_the_notes(tmp_path: Path) 
     folder.path.mkdir()
     for notes in (("first",), ("second",), ()):
         claim(folder, replace(config, notes=notes))
+        note_down(folder, notes)
     assert RunConfig.load(folder.config).notes == ("first", "second")
+
+
+def test_a_finished_run_is_told_nothing_of_how_it_was_started_again(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path, epochs=1)
+    with training(config, tmp_path / "run") as trainer:
+        trainer.run()
+    with training(replace(config, notes=("in shares",)), tmp_path / "run") as trainer:
+        assert trainer.finished
+        assert trainer.config.notes == ()
+    assert RunConfig.load(tmp_path / "run" / "config.toml").notes == ()
 
 
 def test_images_for_testing_must_have_the_shape_of_those_for_training(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from smoothmix.anytime import Stopping, decided, lower_bound, next_total
 from smoothmix.certificates import Certificate, dense, from_votes, sparse
-from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
+from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING, keep_at_the_end
 from smoothmix.config import Certification, require
 from smoothmix.interruption import TOLD_TO_STOP
 from smoothmix.randomness import Domain
@@ -125,7 +125,7 @@ def anytime_rows(
                 return
     except TOLD_TO_STOP:
         if work:
-            keep_all()
+            keep_at_the_end(keep_all)
         raise
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 
 from smoothmix.certificates import Certificate
-from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING
+from smoothmix.certificates.begun import SECONDS_BETWEEN_KEEPING, keep_at_the_end
 from smoothmix.certify import InWork, certify_image
 from smoothmix.config import Certification
 from smoothmix.interruption import TOLD_TO_STOP
@@ -24,9 +25,8 @@ def exact_rows(
 ) -> Generator[Certificate, None, None]:
     """The certificates of these images, in order.
 
-    An image may take hours: `keep` gets it as it stands, now and then and when one is told to stop; handed in as
-    `begun`, it goes on from there. `on_draws`
-    hears how many draws it has had.
+    An image may take hours: `keep` gets it as it stands, now and then and when one is told to stop, also while its row
+    is being written; handed in as `begun`, it goes on from there. `on_draws` hears how many draws it has had.
     """
     latest: InWork | None
     for index, label, image in images:
@@ -45,9 +45,8 @@ def exact_rows(
 
         before = (begun or {}).get(index)
         try:
-            row = certify_image(sampler, image, index, label=label, how=how, begun=before, on_block=heard)
+            yield certify_image(sampler, image, index, label=label, how=how, begun=before, on_block=heard)
         except TOLD_TO_STOP:
             if latest:
-                keep([latest.row])
+                keep_at_the_end(partial(keep, [latest.row]))
             raise
-        yield row

@@ -72,9 +72,10 @@ def _verified(path: Path) -> Certificates:
 def _take_along_begun(path: Path, old: Certificates, new: Path, settings: FileSettings) -> None:
     """Images that the file has in work, and no row of yet, go on by the new rules."""
     assert old.settings is not None
-    left = load_begun(path, old.settings)
+    done = {row.idx for row in old.rows}
+    left = [row for row in load_begun(path, old.settings).values() if row.idx not in done]
     if left and not load_begun(new, settings):
-        keep_begun(new, settings, list(left.values()))
+        keep_begun(new, settings, left)
 
 
 def _extended(

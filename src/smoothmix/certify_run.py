@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -21,8 +20,9 @@ from smoothmix.certify_anytime import Budget, anytime_rows
 from smoothmix.certify_exact import exact_rows
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
-from smoothmix.errors import DataError, SmoothmixError
+from smoothmix.errors import DataError
 from smoothmix.inference import engine_name
+from smoothmix.interruption import Stopped
 from smoothmix.smoothing import Images, Sampler, check_images, doubts
 from smoothmix.weights import state_hash
 
@@ -103,9 +103,9 @@ def certify_file(
     return read(path)
 
 
-def undecided(path: Path) -> SmoothmixError:
+def undecided(path: Path) -> Stopped:
     """That the time was up too early, and what to do."""
-    return SmoothmixError(
+    return Stopped(
         f"{path}: no image could be finished in the time given; those in work are kept, and the same command goes on "
         "with them"
     )
@@ -136,12 +136,18 @@ def fill(
     """Certify what the file still lacks."""
     how, stopping, total = writer.settings.certification, writer.settings.stopping, len(writer.settings.indices)
     remaining = writer.remaining
-    begun = {i: row for i, row in load_begun(writer.path, writer.settings).items() if i in remaining}
+    kept = load_begun(writer.path, writer.announced)
+    begun = {i: row for i, row in kept.items() if i in remaining}
+    # A look at the first images only (--max) keeps what others have had.
+    beyond = [row for i, row in kept.items() if i not in writer.settings.indices]
     state = Progress(done=len(writer.done), total=total, planned=0 if stopping else how.n)
     on_progress(state if stopping else replace(state, draws=sum(row.n or 0 for row in begun.values())))
     say_doubts(how.sigma, dataset)
     images = _images(dataset, remaining)
-    keep = partial(keep_begun, writer.path, writer.settings)
+
+    def keep(rows: Sequence[Certificate]) -> None:
+        keep_begun(writer.path, writer.announced, [*rows, *beyond])
+
     rows = (
         anytime_rows(
             sampler,
@@ -172,7 +178,7 @@ def fill(
         for row in rows:
             writer.append(row)
             on_progress(Progress(done=len(writer.done), total=total, row=row))
-    if not writer.remaining:
+    if writer.whole:
         remove_begun(writer.path)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from smoothmix.errors import SmoothmixError
 
@@ -25,12 +25,13 @@ class Stopped(SmoothmixError):  # noqa: N818 - nothing went wrong
     exit_code = REQUEUE
 
 
-TOLD_TO_STOP = (KeyboardInterrupt, Stopped, GeneratorExit)
-"""How work that can be left at once hears that it should be."""
-
-
 class _Now(BaseException):
-    """Leaves work that need not be finished."""
+    """SIGTERM where it arrives, in work that need not be finished. Like KeyboardInterrupt it is no Exception: whoever
+    catches errors there must not take it for one."""
+
+
+TOLD_TO_STOP = (KeyboardInterrupt, _Now, GeneratorExit)
+"""How work that can be left at once hears that it should be."""
 
 
 @dataclass
@@ -67,13 +68,23 @@ class StopRequest:
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """While the block runs, SIGTERM raises `Stopped`, as Ctrl-C does KeyboardInterrupt: for work that may be left."""
+    """While the block runs, SIGTERM leaves it at once, and `Stopped` comes out of it: for work that may be left.
 
-    def leave() -> NoReturn:
-        raise Stopped("stopped by SIGTERM; what was done is on disk, and the same command goes on from there")
+    Only the first does: a second one must not break off what is being saved because of it.
+    """
+    heard = False
 
-    with _hearing_sigterm(leave):
-        yield
+    def leave() -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            raise _Now
+
+    try:
+        with _hearing_sigterm(leave):
+            yield
+    except _Now as now:
+        raise Stopped("stopped by SIGTERM; what was done is on disk, and the same command goes on from there") from now
 
 
 @contextmanager

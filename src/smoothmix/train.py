@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -132,6 +132,10 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
     claim(folder, trainer.config)
     remove_unfinished(folder.state.parent)
     trainer.resume()
+    if trainer.finished:
+        trainer.config = RunConfig.load(folder.config)  # with its own notes: nothing is trained otherwise now
+    else:
+        note_down(folder, trainer.config.notes)
     return pack(trainer.state)
 
 
@@ -184,11 +188,15 @@ def claim(folder: RunFolder, config: RunConfig) -> None:
     if not folder.config.exists():
         config.save(folder.config)
         return
-    there = RunConfig.load(folder.config)
-    if different := differences(there, config):
+    if different := differences(RunConfig.load(folder.config), config):
         raise UsageError(f"{folder.path}: holds a run with other settings: {different}; use another --out")
-    if (noted := _with_note(there, *config.notes)) != there:
-        noted.save(folder.config)  # such as that it was gone on with by several processes
+
+
+def note_down(folder: RunFolder, notes: Sequence[str]) -> None:
+    """Add to the notes of a run, such as that it is gone on with by several processes."""
+    there = RunConfig.load(folder.config)
+    if (noted := _with_note(there, *notes)) != there:
+        noted.save(folder.config)
 
 
 def differences(there: RunConfig, here: RunConfig) -> str:

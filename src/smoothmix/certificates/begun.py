@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from smoothmix.certificates.file import Certificates, read
@@ -59,7 +59,21 @@ def keep_begun(path: Path, settings: FileSettings, rows: Sequence[Certificate]) 
     if not _is_of(kept, settings):
         # Settings are written before rows: rows of another run must not be left under them, should this be cut off.
         remove_begun(path)
-    save(Certificates(kept, tuple(rows), settings), kept)
+    try:
+        save(Certificates(kept, tuple(rows), settings), kept)
+    except OSError as error:
+        raise SmoothmixError(
+            f"{kept}: the images in work could not be kept ({error.strerror or error}): make room and run the same "
+            "command again"
+        ) from error
+
+
+def keep_at_the_end(keep: Callable[[], None]) -> None:
+    """Keep what can be kept on the way out. If that fails it is said, and no more: what ends the run is to be heard."""
+    try:
+        keep()
+    except SmoothmixError as error:
+        warnings.warn(str(error), stacklevel=2)
 
 
 def _is_of(kept: Path, settings: FileSettings) -> bool:

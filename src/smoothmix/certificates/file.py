@@ -158,6 +158,8 @@ class Writer:
     def __init__(self, path: Path, settings: FileSettings) -> None:
         self.path = path
         self.settings = settings
+        self.announced = settings
+        """The same with all images that the file is to have: those of an earlier run may be more."""
         self.done: list[Certificate] = []
         self._stream: FileIO | None = None
         self._synced = 0.0
@@ -166,6 +168,11 @@ class Writer:
     def remaining(self) -> list[int]:
         """Images that are still to be certified, in order."""
         return list(self.settings.indices)[len(self.done) :]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file lacks nothing that it announces."""
+        return len(self.done) >= len(self.announced.indices)
 
     def append(self, row: Certificate) -> None:
         """Add a row; it is on its way to the disk when this returns."""
@@ -213,7 +220,8 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
             settings.save(settings_path(path))
         else:
             versions = joined_versions(path, earlier, settings)
-            replace(earlier, images=max(earlier.images, settings.images), versions=versions).save(settings_path(path))
+            writer.announced = replace(earlier, images=max(earlier.images, settings.images), versions=versions)
+            writer.announced.save(settings_path(path))
         try:
             yield writer
         finally:

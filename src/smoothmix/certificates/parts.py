@@ -286,6 +286,7 @@ def _remove(parts: Sequence[Part], whole: Certificates) -> None:
         if file is None or all(kept.get(row.idx) == _without_time(row) for row in file.rows):
             part.path.unlink(missing_ok=True)
             settings_path(part.path).unlink(missing_ok=True)
+            remove_begun(part.path)  # of a process that was stopped right after its last row
 
 
 def _without_time(row: Certificate) -> Certificate:

@@ -23,7 +23,7 @@ LARGEST_FILE = 2**28
 """Bytes that are read back; of a larger file, what comes first."""
 
 Key = tuple[str, float, int]
-"""Model (by its weights), sigma and image."""
+"""Model (by its weights and where it runs), sigma and image."""
 
 
 class Begun:
@@ -72,9 +72,11 @@ class Begun:
     def _key(self, model: Model, image: int) -> Key:
         # Once for a question and not once for all: whoever asks again may have trained the network further.
         if model.name not in self._fingerprints:
+            from smoothmix.inference import device_of
             from smoothmix.weights import state_hash
 
-            self._fingerprints[model.name] = state_hash(model.network)
+            # Another device rounds otherwise.
+            self._fingerprints[model.name] = f"{state_hash(model.network)} on {device_of(model.network).type}"
         return self._fingerprints[model.name], model.sigma, image
 
 
