@@ -30,6 +30,11 @@ class TestCommand:
         assert first.code == 0, first.err
         assert "anytime, radii 0.1, 0.25 decided and at most 1,024 draws" in first.out
         assert "draws an image on average" in first.out
+        other = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096")
+        assert other.code == 2
+        assert "use them, or another --out, or --extend to draw further for its images" in other.err
+        fewer = smoothmix(*base, "--max", "1", "--mode", "anytime", "--radii", "0.1", "--extend")
+        assert "and --extend draws further for the images that it has: leave --max out" in fewer.err
         more = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend")
         assert more.code == 0, more.err
         assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]

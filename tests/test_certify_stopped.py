@@ -171,3 +171,12 @@ def test_a_library_call_hears_of_it_too(tmp_path: Path) -> None:
     settings = file_settings(IsBright(), images(), EXACT, model_name="bright", stopping=Stopping(max_draws=2560))
     with pytest.raises(Stopped):
         certify_file(IsBright(), images(), settings, path=tmp_path / "a.tsv", budget=Budget(seconds=1e-6))
+
+
+def test_images_beyond_the_maximum_are_not_waited_for_by_the_same_command(smoothmix: Run, tmp_path: Path) -> None:
+    run_folder(tmp_path / "run", trained())
+    certify_three = ("certify", "run", "--n", 300, "--max", 3, "--out", "a.tsv")
+    assert smoothmix(*certify_three).code == 0
+    settings = tmp_path / "a.toml"
+    settings.write_text(settings.read_text().replace("images = 3", "images = 6"))  # begun for six, and interrupted
+    assert "left: the file was begun for more than --max 3: leave that out" in smoothmix(*certify_three).err

@@ -201,7 +201,7 @@ class TestCommand:
         result = smoothmix("report", two_runs[0], log, "--format", "md")
         assert result.code == 0
         assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
-        assert "the guarantee differs: exact, n 1,000 (g); not recorded (noise_1.00)" in result.out
+        assert "not recorded by noise_1.00: n0, alpha, the guarantee, precision, the data set, the data" in result.out
         assert "not the same images (g: 4, noise_1.00: 3)" in result.out
 
     def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:

@@ -52,3 +52,10 @@ def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
     assert r"50\% \textless{}b\textgreater{}|\_\&" in to_latex(grid)
     assert r"| 50% &lt;b>\|_& |" in to_markdown(grid)
     assert next(csv.reader(io.StringIO(to_csv(grid).split("\n", 1)[1]))) == ["50% <b>|_&\n"]
+
+
+def test_names_of_one_letter_are_words_and_whole_numbers_stay_whole() -> None:
+    columns = (Column(name="model", key="model"), Column(name="images", key="images"))
+    grid = Grid(title="t", columns=columns, lines=(Line(cells=(Cell("G", "G"), Cell("500", Digits("500")))),))
+    assert r"\begin{tabular}{lr}" in to_latex(grid)
+    assert '"images": 500\n' in to_json(grid)

@@ -13,9 +13,10 @@ from torch import nn
 from smoothmix import randomness
 from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.guards import check_images, doubts
 from smoothmix.inference import Prepared, eval_mode
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, doubts, noisy_logits
+from smoothmix.smoothing import Sampler, noisy_logits
 
 from conftest import Linear, small_convnet
 

@@ -38,22 +38,28 @@ def test_published_numbers_stand_beside_ours_on_cifar10_at_their_noise_only() ->
     assert list(confidence.PUBLISHED) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_few_images_tell_nothing_apart() -> None:
+    models, dataset = [half_space("near"), half_space("far", sigma=1.0)], images(*np.linspace(-0.2, 1, 3))
+    found = confidence.study(models, dataset, range(3), epsilons=(0.0, 1.0), draws=Draws(n=100), figure=False)
+    assert found.text.endswith("beside that of near, is not told apart: 3 images are too few for that.")
+
+
 def test_intervals_and_differences_are_over_images_and_paired() -> None:
-    dataset = images(*np.linspace(-0.2, 1, 12))
+    dataset = images(*np.linspace(-0.2, 1, 24))
     models = [half_space("near"), half_space("far", sigma=1.0)]
-    found = confidence.study(models, dataset, range(12), epsilons=(0.0, 1.0), draws=Draws(n=100), figure=False)
+    found = confidence.study(models, dataset, range(24), epsilons=(0.0, 1.0), draws=Draws(n=100), figure=False)
     for row in rows(to_csv(found.grid)):
         assert float(row["true_low"]) < float(row["true"]) < float(row["true_high"])
         assert float(row["true"]) + float(row["off"]) == pytest.approx(100)
-        assert row["images"] == "12"
+        assert row["images"] == "24"
     assert found.text.endswith("confidence of far, beside that of near, is lower at eps 1, higher at eps 0.")
     alike = [half_space("a"), half_space("b")]
-    found = confidence.study(alike, dataset, range(12), epsilons=(0.0, 1.0), draws=Draws(n=100), figure=False)
+    found = confidence.study(alike, dataset, range(24), epsilons=(0.0, 1.0), draws=Draws(n=100), figure=False)
     assert found.text.endswith("is not told apart at eps 0, 1.")
     assert any(note.endswith("+0.0 [+0.0, +0.0] at eps 0, +0.0 [+0.0, +0.0] at eps 1") for note in found.grid.notes)
     assert found.record is not None
     record = rows(to_csv(found.record))
-    assert len(record) == 2 * 2 * 12
+    assert len(record) == 2 * 2 * 24
     assert all(sum(int(pair.split(":")[1]) for pair in row["counts"].split(",")) == 100 for row in record)
 
 
@@ -106,6 +112,14 @@ def test_a_study_is_saved_as_numbers_figure_and_section(tmp_path: Path, suffix: 
         nearest = min(max(abs(a - b) for a, b in zip(wanted, there, strict=True)) for there in colours)
         assert nearest <= 8, f"{wanted} is not in the picture"
     assert rows(written[0].read_text())[0]["idx"] == "0"
+
+
+def test_a_figure_of_an_earlier_study_does_not_stay_beside_new_numbers(tmp_path: Path) -> None:
+    (tmp_path / "confidence.png").touch()
+    models = [half_space("near")]
+    found = confidence.study(models, images(0.3), [0], epsilons=(0.0,), draws=Draws(n=50), figure=False)
+    files.save(found, tmp_path, "pdf")
+    assert not (tmp_path / "confidence.png").exists()
 
 
 def test_a_study_without_a_figure_is_saved_too(tmp_path: Path) -> None:

@@ -79,3 +79,11 @@ def test_a_data_set_that_is_partly_there_counts_as_fewer_images(tmp_path: Path) 
     save(replace(file, settings=replace(file.settings, data_note="90 of 50,000 images")), tmp_path / "a.tsv")
     found = cuts(measure(tmp_path / "a.tsv"), preset)
     assert found.images == ("2 of 10,000 images", "of a data set of 90 of 50,000 images")
+
+
+def test_a_sigma_of_another_scale_is_doubted_before_anything_is_trained(tmp_path: Path) -> None:
+    config = tiny_run(tmp_path)
+    config = replace(config, method={**config.method, "sigma": 50.0})
+    doubt = pytest.warns(UserWarning, match="sigma 50 is very large for pixels")
+    with doubt, training(config, tmp_path / "run"):
+        pass

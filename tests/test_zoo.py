@@ -65,3 +65,16 @@ def test_an_unknown_name_is_answered_with_those_there_are(results: Path, smoothm
 def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoothmix: Run) -> None:
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path))
     assert "no trained network" in smoothmix("certify", "zoo:anything").err
+
+
+def test_what_was_certified_of_the_zoo_keeps_its_name(results: Path, smoothmix: Run) -> None:
+    assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0
+    shown = smoothmix("report", "certificates.tsv", "--format", "csv", "--out", "page.html")
+    assert shown.out.splitlines()[1].startswith(f"zoo:{NAME},")
+    assert f"smoothmix certify zoo:{NAME} --data" in (results.parent / "page.html").read_text()
+
+
+def test_certificates_of_the_zoo_can_be_verified_by_name(results: Path, smoothmix: Run) -> None:
+    assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
+    done = smoothmix("certificates", "verify", f"zoo:{NAME}")
+    assert (done.code, done.out) == (0, f"zoo:{NAME}: 2 rows, 2 follow from their votes\n")

@@ -18,8 +18,9 @@ from smoothmix.anytime import Stopping, largest_radius
 from smoothmix.certificates import Certificate, dense, from_votes, sparse
 from smoothmix.certify_anytime import anytime_rows
 from smoothmix.config import Certification, Engine, Precision, require
+from smoothmix.guards import check_images, doubts
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler, check_images, doubts
+from smoothmix.smoothing import Sampler
 from smoothmix.stats import abstention_is_certain, predicted, require_enough_draws, require_enough_to_predict
 
 

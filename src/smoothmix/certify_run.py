@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -21,9 +20,10 @@ from smoothmix.certify_exact import exact_rows
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
+from smoothmix.guards import check_images, say_doubts
 from smoothmix.inference import engine_name
 from smoothmix.interruption import Stopped
-from smoothmix.smoothing import Images, Sampler, check_images, doubts
+from smoothmix.smoothing import Images, Sampler
 from smoothmix.weights import state_hash
 
 
@@ -193,12 +193,6 @@ def _images(dataset: Dataset, indices: Sequence[int]) -> Images:
         (image,) = dataset.images([index])
         check_images(image[None])
         yield index, int(dataset.labels[index]), image
-
-
-def say_doubts(sigma: float, dataset: Dataset) -> None:
-    """Warn of what is allowed but rarely meant."""
-    for doubt in doubts(sigma, dataset.images([0])):
-        warnings.warn(doubt, stacklevel=3)
 
 
 def file_settings(

@@ -70,6 +70,7 @@ def make_config(wishes: Wishes) -> RunConfig:
     """The settings of the run that a person asked for."""
     config = _with_fidelity(_base(wishes), wishes.fidelity)
     config = replace(config, method=_method(config, wishes), **_places(wishes))
+    require(wishes.epochs is None or wishes.epochs >= 1, f"--epochs must be at least 1, got {wishes.epochs}")
     if wishes.epochs_scale is not None:
         require(wishes.epochs is None, "give --epochs or --epochs-scale, not both")
         config = scale_epochs(config, wishes.epochs_scale)

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certify import Smoothed, seed_or_fresh
-from smoothmix.certify_run import say_doubts
 from smoothmix.data import Dataset
+from smoothmix.guards import check_images, say_doubts
 from smoothmix.randomness import Domain
-from smoothmix.smoothing import check_images
 from smoothmix.stats import predicted, prediction_p_value, require_enough_to_predict
 
 

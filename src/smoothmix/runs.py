@@ -28,9 +28,9 @@ def build_network(config: RunConfig) -> nn.Module:
     )
 
 
-def load_run(path: Path) -> tuple[RunConfig, nn.Module]:
+def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
     """The settings and the trained network of a run folder."""
-    folder = RunFolder(path)
+    folder = RunFolder(Path(path))
     if not folder.config.exists():
         raise UsageError(f"{path}: is no run folder (it has no {folder.config.name})")
     config = RunConfig.load(folder.config)

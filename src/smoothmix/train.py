@@ -22,6 +22,7 @@ from smoothmix.distributed import Place, SaidElsewhere
 from smoothmix.distributed import place as launched_as
 from smoothmix.errors import UsageError
 from smoothmix.files import remove_unfinished
+from smoothmix.guards import say_doubts
 from smoothmix.interruption import StopRequest
 from smoothmix.locks import exclusive
 from smoothmix.methods import Method
@@ -69,6 +70,8 @@ def training(
         f"for testing {list(test.shape)} and {test.num_classes}",
     )
     config = _completed(config, method, train)
+    if place.is_main:
+        say_doubts(method.sigma, train)
     device = own_device(torch.device(device), place)
     with team(place, device, stop) as members, ExitStack() as held, torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.recipe.seed)

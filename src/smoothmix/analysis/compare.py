@@ -23,31 +23,41 @@ TOO_FEW_IMAGES = 20
 def what_differs(every: Sequence[Measured]) -> list[str]:
     """What keeps these files from being compared as they stand, a sentence each; empty where nothing does."""
     found = []
+    silent: dict[str, list[str]] = {}
     for name, get in QUESTIONS.items():
         groups: dict[str, list[str]] = {}
         for m in every:
             groups.setdefault(get(m), []).append(m.name)
+        for quiet in groups.pop(NOT_RECORDED, []) if len(groups) > 1 else []:
+            silent.setdefault(quiet, []).append(name)
         if len(groups) > 1:
             said = "; ".join(f"{answer} ({_some_names(names)})" for answer, names in groups.items())
             found.append(f"{name} differs: {said}")
+    alike: dict[str, list[str]] = {}
+    for quiet, names in silent.items():
+        alike.setdefault(", ".join(names), []).append(quiet)
+    found += [f"not recorded by {_some_names(files)}: {what}" for what, files in alike.items()]
     if len(every) > 1 and not all(same_images(every[0], other) for other in every[1:]):
         counts = ", ".join(f"{m.name}: {len(m)}" for m in every)
         found.append(f"not the same images ({counts})")
     return found
 
 
+NOT_RECORDED = "not recorded"
+
+
 def _certification(name: str) -> Callable[[Measured], str]:
-    return lambda m: str(getattr(m.settings.certification, name)) if m.settings else "not recorded"
+    return lambda m: str(getattr(m.settings.certification, name)) if m.settings else NOT_RECORDED
 
 
 QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
-    "sigma": lambda m: "not recorded" if m.sigma is None else f"{m.sigma:g}",
+    "sigma": lambda m: NOT_RECORDED if m.sigma is None else f"{m.sigma:g}",
     "n0": _certification("n0"),
     "alpha": _certification("alpha"),
-    "the guarantee": lambda m: m.settings.guarantee if m.settings else "not recorded",
+    "the guarantee": lambda m: m.settings.guarantee if m.settings else NOT_RECORDED,
     "precision": _certification("precision"),
-    "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else "not recorded",
-    "the data behind its name": lambda m: m.settings.data_hash if m.settings else "not recorded",
+    "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else NOT_RECORDED,
+    "the data behind its name": lambda m: m.settings.data_hash if m.settings else NOT_RECORDED,
     "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
 }
 """What must be the same where two numbers are to be compared."""

@@ -18,13 +18,15 @@ from scipy.special import ndtr
 from smoothmix import certificates
 from smoothmix.analysis import intervals, metrics
 from smoothmix.analysis.intervals import CONFIDENCE, Estimate
+from smoothmix.analysis.remarks import remarks
 from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.certificates import Certificates, FileSettings
 from smoothmix.config import RunConfig
-from smoothmix.errors import UsageError, shown
+from smoothmix.errors import CertificateError, UsageError, shown
 from smoothmix.files import read_limited
 from smoothmix.run_folder import RunFolder
 from smoothmix.stats import ABSTAIN
+from smoothmix.words import counted
 
 LARGEST_METRICS = 2**26
 """Bytes of metrics.jsonl: an epoch has 300."""
@@ -152,10 +154,21 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
     file = certificates.read(path)
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
+    _require_votes_to_agree(file)
     config, training = _run(file.path.parent) if file.path.name.startswith("certificates.") else (None, ())
     return from_file(
         file, name=name or _title(file, config), paper_rounding=paper_rounding, config=config, training=training
     )
+
+
+def _require_votes_to_agree(file: Certificates) -> None:
+    """Refuse a file of ours that claims what its votes do not give: nothing could be said of it."""
+    if file.settings is None:
+        return
+    problems = certificates.verify(file).problems
+    if problems:
+        more = f" (and {counted(len(problems) - 1, 'problem')} more)" if len(problems) > 1 else ""
+        raise CertificateError(f"{file.path}: {problems[0]}{more}; `smoothmix certificates verify` tells all")
 
 
 def from_file(
@@ -184,13 +197,7 @@ def from_file(
         sigma=sigma,
         config=config,
         training=training,
-        notes=(
-            *file.notes,
-            *_unfinished(file),
-            *_stopped(file),
-            *_lower_ends(file, paper_rounding),
-            *_from_radii(file, sigma),
-        ),
+        notes=tuple(remarks(file, sigma=sigma, paper_rounding=paper_rounding)),
     )
     return measured.as_in_the_paper() if paper_rounding else measured
 
@@ -202,40 +209,6 @@ def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> F
     if sigma is None:
         return np.full(len(radius), math.nan)
     return np.where(radius > 0, ndtr(radius / sigma), math.nan)
-
-
-def _unfinished(file: Certificates) -> list[str]:
-    missing = len(file.missing)
-    return [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"] if missing else []
-
-
-def _stopped(file: Certificates) -> list[str]:
-    """That an anytime file stops drawing once its own questions are answered, and so says little about others."""
-    if file.settings is None or file.settings.stopping is None:
-        return []
-    draws = np.mean([row.n or 0 for row in file.rows])
-    told = "; ACR and accuracy at other radii would be higher with more draws" if file.settings.stopping.radii else ""
-    return [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
-
-
-def _from_radii(file: Certificates, sigma: float | None) -> list[str]:
-    if any(row.has_votes for row in file.rows):
-        return []
-    return [
-        "a log without votes: p_A is what its radii say it is at least"
-        if sigma is not None
-        else "a log without votes that does not say its sigma, so p_A is not known"
-    ]
-
-
-def _lower_ends(file: Certificates, paper_rounding: bool) -> list[str]:
-    """That the numbers are not those of whoever averages what a log prints."""
-    if paper_rounding or all(row.has_votes for row in file.rows):
-        return []
-    said = "each printed radius is read as the least that it may have been rounded from"
-    return [
-        f"{said}, so that the ACR lies a little below the mean of what is printed (--paper-rounding gives that mean)"
-    ]
 
 
 def sigma_in(path: Path) -> float | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
+    FREE,
     MOST_IMAGES,
     FileSettings,
     differences,
@@ -29,6 +30,7 @@ from smoothmix.certificates.settings import (
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.files import unpacked
 from smoothmix.locks import exclusive
+from smoothmix.run_folder import RunFolder
 
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
@@ -79,7 +81,10 @@ def _text(path: Path) -> str:
             raise CertificateError(f"{path}: holds more than {LARGEST_FILE:,} bytes, which no certificate file does")
         return data.decode()
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such certificate file") from None
+        folder = RunFolder(path.parent)
+        first = path.name == "certificates.tsv" and folder.weights.exists()
+        what = f"; certify it first: smoothmix certify {path.parent}" if first else ""
+        raise UsageError(f"{path}: there is no such certificate file{what}") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
         raise CertificateError(f"{path}: cannot be read ({error or type(error).__name__})") from error
 
@@ -266,7 +271,12 @@ def joined_versions(path: Path, earlier: FileSettings, settings: FileSettings) -
 def _refuse_others(path: Path, earlier: FileSettings, settings: FileSettings) -> None:
     found = differences(earlier, settings)
     if found:
-        raise UsageError(f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
+        both_anytime = earlier.mode == settings.mode == "anytime"
+        only_rules = both_anytime and not differences(earlier, settings, free=(*FREE, "stopping", "n"))
+        further = ", or --extend to draw further for its images" if only_rules else ""
+        raise UsageError(
+            f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out{further}"
+        )
 
 
 def _drop_cut_line(path: Path) -> None:

@@ -21,14 +21,14 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
     Parameters
     ----------
     files
-        Certificate files of ours, or logs of the field.
+        Certificate files of ours (or their run folders, or zoo:NAME), or logs of the field.
     """
-    from smoothmix import certificates
+    from smoothmix import certificates, zoo
     from smoothmix.certificates.tools import some
 
     failed = False
     for path in files:
-        file = certificates.read(path)
+        file = certificates.read(zoo.find(path) if zoo.is_zoo(path) else path)
         found = certificates.verify(file)
         failed |= not found.ok
         for problem in found.problems:

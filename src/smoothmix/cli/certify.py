@@ -104,6 +104,8 @@ def certify(
     rules = stopping_rules(mode, anytime, how, path)
     if radius is not None:
         require_in_reach(how, rules, radius)
+    if rules and rules.radii:
+        require_in_reach(how, rules, min(rules.radii))
     note_without_rules(rules)
     dataset = choose_data(target, images)
     if anytime.extend:
@@ -121,12 +123,12 @@ def certify(
         engine=network.engine,
     )
     if place().is_main:
-        show_outcome(outcome, extra=radius)
+        show_outcome(outcome, extra=radius, maximum=images.maximum)
         if outcome.file and images.maximum and len(outcome.file.rows) > images.maximum:
             say(f"note: the file was there with more images than --max {images.maximum}, and all of them are shown")
 
 
-def show_outcome(outcome: Outcome, *, extra: float | None) -> None:
+def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None = None) -> None:
     """The summary of a file that is whole, or of the part that was made; and what is left to do."""
     from smoothmix.certificates import read
     from smoothmix.certificates.tools import some
@@ -139,7 +141,13 @@ def show_outcome(outcome: Outcome, *, extra: float | None) -> None:
         show_summary(file, extra=extra)
         say(f"certificates: {file.path}")
         if file.missing:
-            say(f"{some(file.missing)} left: run the same command again")
+            fewer = maximum is not None and len(file.rows) >= maximum
+            again = (
+                f"the file was begun for more than --max {maximum}: leave that out"
+                if fewer
+                else "run the same command again"
+            )
+            say(f"{some(file.missing)} left: {again}")
     if outcome.unfinished:
         numbers = ", ".join(str(part.number) for part in outcome.unfinished)
         ours = set(outcome.asked) & set(outcome.unfinished)

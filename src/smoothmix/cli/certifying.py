@@ -90,7 +90,11 @@ def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
     given = {"--skip": images.skip if images.skip > 1 else None, "--max": images.maximum, "--shard": shard or None}
     kept = {"--skip": there.skip, "--max": there.images, "--shard": there.shard}
     for option, value in given.items():
-        require(value in (None, kept[option]), f"{option} {value}: {path} holds other images, which extending keeps")
+        require(
+            value in (None, kept[option]),
+            f"{option} {value}: {path} was made with {option} {kept[option] or '1/1'}, and --extend draws further for "
+            f"the images that it has: leave {option} out",
+        )
 
 
 def certify_with_progress(

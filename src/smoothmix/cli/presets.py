@@ -34,6 +34,10 @@ def presets(
     if name is not None and (matching == [name] or (plain and not matching)):
         print(library.to_toml(library.get(name)), end="")
         return
+    require(
+        bool(matching),
+        f"no preset fits {' '.join([name or '', *(f'{o} {v}' for o, v in filters.items() if v)]).strip()}",
+    )
     rows = []
     for found in matching:
         preset = library.get(found)

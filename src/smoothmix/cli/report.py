@@ -41,7 +41,8 @@ def report(
     Parameters
     ----------
     runs
-        Run folders, certificate files of ours or logs of the field, compressed or not; name=path gives one a name.
+        Run folders, zoo:NAME, certificate files of ours or logs of the field, compressed or not; name=path gives one a
+        name.
     out
         Write the page here, such as report.html.
     format

@@ -98,7 +98,7 @@ def confidence(
     Parameters
     ----------
     runs
-        Run folders of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
     eps
         Largest L2 distances of the attack, such as --eps 0,1,2; by default those of the paper, 0 to 5.
     steps
@@ -148,7 +148,7 @@ def path(
     Parameters
     ----------
     runs
-        Run folders of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
     images
         Positions of images in the data set, such as --images 0,5,7; by default the first that all models get right.
     first
@@ -205,7 +205,7 @@ def mixing(
     Parameters
     ----------
     runs
-        Run folders of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
     eps
         Largest L2 distance of the attack.
     steps
@@ -247,9 +247,10 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     from smoothmix.analysis.measured import split_name
     from smoothmix.cli.target import choose_data, load_target
     from smoothmix.studies.base import Model
+    from smoothmix.zoo import PREFIX
 
     sources = [split_name(run) for run in runs]
-    names = [name or folder.resolve().name for name, folder in sources]
+    names = [name or folder.resolve().name.removeprefix(PREFIX) for name, folder in sources]
     names = [f"{n} ({f.parent})" if names.count(n) > 1 else n for n, (_, f) in zip(names, sources, strict=True)]
     targets = [load_target(folder, NetworkOptions(device=options.device)) for _, folder in sources]
     models, trained = [], {}

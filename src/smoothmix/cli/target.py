@@ -58,8 +58,8 @@ def _from_folder(run: Path) -> Target:
     from_zoo = zoo.is_zoo(run)
     config, network = load_run(zoo.find(run) if from_zoo else run)
     # What is computed with a network of the zoo goes to the current folder: its own holds the published results.
-    folder = None if from_zoo else run
-    return Target(network, config.network, config.sigma, config.data, config.data_hash, config.num_classes, folder)
+    folder, name = (None, str(run)) if from_zoo else (run, config.network)
+    return Target(network, name, config.sigma, config.data, config.data_hash, config.num_classes, folder)
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:

@@ -14,7 +14,7 @@ import torch
 from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.convolution import FastConvolutions
 from smoothmix.errors import UsageError
-from smoothmix.smoothing import check_images
+from smoothmix.guards import check_images
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -139,7 +139,7 @@ def accuracy_against_acr(every: Sequence[Measured], *, width: float | None = Non
             entries.setdefault(m.name, _cross(ax, x, y, looks[m.name], m.name))
         _span(ax)
         ax.set_title(style.panel_title(sigma, runs))
-        ax.set_xlabel("Clean accuracy (%)")
+        ax.set_xlabel("Certified accuracy at radius 0 (%)")
         ax.set_ylabel("Average certified radius" if style.leftmost(ax) else "")
         named.append(labels.Labelled(ax, crosses, [m.name for m in runs], [looks[m.name].colour for m in runs]))
     style.settle(made)

@@ -12,6 +12,7 @@ from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config
+from smoothmix.zoo import is_zoo
 
 
 def commands(measured: Measured) -> list[str]:
@@ -24,7 +25,8 @@ def commands(measured: Measured) -> list[str]:
         said.append(train_command(config, folder))
         source, out = [f"{folder}-again"], Path(f"{folder}-again") / "certificates.tsv"
     elif settings and not config:
-        source = ["--model", settings.model, *(["--weights", settings.weights] if settings.weights else [])]
+        named = [settings.model] if is_zoo(Path(settings.model)) else ["--model", settings.model]
+        source = [*named, *(["--weights", settings.weights] if settings.weights else [])]
     if settings:
         said.append(certify_command(settings, source, out))
     return said

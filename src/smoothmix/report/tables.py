@@ -165,7 +165,7 @@ def _leading_words(grid: Grid) -> int:
     """How many columns from the left hold words rather than numbers."""
     columns = zip(*(line.cells for line in grid.lines), strict=True)
     words = [all(_shown(cell) is None for cell in column) and _says(column) for column in columns]
-    return next((i for i, is_word in enumerate(words) if not is_word), len(words)) if words else 1
+    return max(1, next((i for i, is_word in enumerate(words) if not is_word), len(words)))
 
 
 def _says(column: Sequence[Cell]) -> bool:
@@ -218,8 +218,12 @@ def to_json(grid: Grid) -> str:
 
 def _plain(cell: Cell) -> float | str | None:
     """The value, as a number if it is one that JSON has."""
-    value = float(cell.value) if isinstance(cell.value, Digits) else cell.value
+    value = _number(cell.value) if isinstance(cell.value, Digits) else cell.value
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdecimal() else float(text)
 
 
 FORMATS: Mapping[str, Callable[[Grid], str]] = {

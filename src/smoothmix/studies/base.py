@@ -164,7 +164,8 @@ class Case:
 @contextmanager
 def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable[[int], Case]]:
     """What gives the model's case of any image by its position in the data set."""
-    from smoothmix.smoothing import Sampler, check_images
+    from smoothmix.guards import check_images
+    from smoothmix.smoothing import Sampler
 
     sampler = Sampler(
         model=model.network,

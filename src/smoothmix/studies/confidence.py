@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smoothmix.analysis import Estimate, means
+from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
 from smoothmix.plots import style
@@ -30,6 +31,7 @@ from smoothmix.studies.base import (
     require_comparable,
 )
 from smoothmix.studies.begun import Begun
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -152,7 +154,7 @@ def _text(found: Sequence[Confidences], epsilons: Sequence[float], how: str) -> 
     ]
     compared = [
         f"the off-class confidence of {f.model.name}, beside that of {found[0].model.name}, "
-        f"is {_verdicts(_gaps(f, found[0]), epsilons)}"
+        f"is {_verdicts(_gaps(f, found[0]), epsilons, len(f.labels))}"
         for f in found[1:]
     ]
     parts = [
@@ -167,8 +169,10 @@ def _gaps(one: Confidences, other: Confidences) -> list[Estimate]:
     return means(100 * (one.off - other.off))
 
 
-def _verdicts(gaps: Sequence[Estimate], epsilons: Sequence[float]) -> str:
+def _verdicts(gaps: Sequence[Estimate], epsilons: Sequence[float], images: int) -> str:
     """At which epsilons it is lower and higher, as far as the intervals tell."""
+    if images < TOO_FEW_IMAGES:
+        return f"not told apart: {counted(images, 'image')} are too few for that"
     signs = [-1 if gap.high < 0 else 1 if gap.low > 0 else 0 for gap in gaps]
     told = {
         word: ", ".join(f"{e:g}" for e, found in zip(epsilons, signs, strict=True) if found == sign)

@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+FIGURES = ("pdf", "png", "svg")
+
+
 def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
     """Write the numbers (CSV), the record behind them, the figure and the section for the page; what was written."""
     written = [_write(folder / f"{study.name}.csv", to_csv(study.grid))]
     if study.record:
         written.append(_write(folder / f"{study.name}-record.csv", to_csv(study.record)))
+    for kind in FIGURES:  # of an earlier study, it would stand beside the numbers of this one
+        (folder / f"{study.name}.{kind}").unlink(missing_ok=True)
     if study.figure:
         written.append(folder / f"{study.name}.{suffix.removeprefix('.')}")
         save_figure(study.figure, written[-1])

@@ -188,7 +188,7 @@ COLUMNS = {
     "model": "model",
     "idx": "image",
     "label": "true class",
-    "rival": "becomes",
+    "rival": "strongest other class",
     "true_at_0": "true class % at 0",
     "true_at_1": "true class % at 1",
     "off_at_1": "other class % at 1",
