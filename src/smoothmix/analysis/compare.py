@@ -28,19 +28,25 @@ def what_differs(every: Sequence[Measured]) -> list[str]:
         groups: dict[str, list[str]] = {}
         for m in every:
             groups.setdefault(get(m), []).append(m.name)
-        for quiet in groups.pop(NOT_RECORDED, []) if len(groups) > 1 else []:
-            silent.setdefault(quiet, []).append(name)
+        if len(groups) > 1:
+            for quiet in groups.pop(NOT_RECORDED, []):
+                silent.setdefault(quiet, []).append(name)
         if len(groups) > 1:
             said = "; ".join(f"{answer} ({_some_names(names)})" for answer, names in groups.items())
             found.append(f"{name} differs: {said}")
-    alike: dict[str, list[str]] = {}
-    for quiet, names in silent.items():
-        alike.setdefault(", ".join(names), []).append(quiet)
-    found += [f"not recorded by {_some_names(files)}: {what}" for what, files in alike.items()]
+    found += _silences(silent)
     if len(every) > 1 and not all(same_images(every[0], other) for other in every[1:]):
         counts = ", ".join(f"{m.name}: {len(m)}" for m in every)
         found.append(f"not the same images ({counts})")
     return found
+
+
+def _silences(silent: Mapping[str, Sequence[str]]) -> list[str]:
+    """What files do not say of themselves, though others do: one sentence for all that keep silent about the same."""
+    alike: dict[str, list[str]] = {}
+    for file, names in silent.items():
+        alike.setdefault(", ".join(names), []).append(file)
+    return [f"not recorded by {_some_names(files)}: {names}" for names, files in alike.items()]
 
 
 NOT_RECORDED = "not recorded"

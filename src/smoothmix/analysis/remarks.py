@@ -43,8 +43,8 @@ def _stopped(file: Certificates) -> list[str]:
     told = "; ACR and accuracy at other radii would be higher with more draws" if file.settings.stopping.radii else ""
     said = [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
     if given_up := _given_up(file.rows, file.settings.certification, file.settings.stopping):
-        what = f"{given_up} of {counted(len(file.rows), 'image')} were given up before that, for lack of time"
-        said.append(f"{what}: with more draws their radii would be larger")
+        what = f"given up before that for lack of time: {given_up} of {counted(len(file.rows), 'image')}"
+        said.append(f"{what}, whose radii would be larger with more draws")
     return said
 
 
