@@ -139,6 +139,18 @@ def test_names_by_pattern_and_filters() -> None:
     assert {presets.get(name).config.method["name"] for name in presets.names(method="macer")} == {"macer"}
 
 
+@pytest.mark.parametrize("sigma", ["0.5", ".5", ".50", "0.50"])
+def test_sigma_may_be_written_shorter(sigma: str) -> None:
+    assert presets.names(f"mnist/{sigma}") == presets.names("mnist/0.50/*")
+    assert presets.names(f"*/{sigma}/gaussian") == presets.names("*/0.50/gaussian")
+    assert presets.get(f"mnist/{sigma}/gaussian") == presets.get("mnist/0.50/gaussian")
+
+
+def test_another_sigma_is_not_taken_for_a_shorter_one() -> None:
+    assert presets.names("mnist/0.251") == []
+    assert presets.names("ablation/eta/1") == ["ablation/eta/1"]
+
+
 @pytest.mark.parametrize(
     ("filters", "message"),
     [({"method": "smoothmx"}, "did you mean 'smoothmix'"), ({"data": "minst"}, "did you mean 'mnist'")],
@@ -151,7 +163,7 @@ def test_a_filter_that_names_nothing_is_refused(filters: dict[str, Any], message
 @pytest.mark.parametrize(
     ("name", "near"),
     [
-        ("mnist/0.5/gaussian", "'mnist/0.50/gaussian'"),
+        ("mnist/0.5/gausian", "'mnist/0.50/gaussian'"),
         ("mnist/0.50/smothmix-eta5", "'mnist/0.50/smoothmix-eta5'"),
         ("cifar10/0.50/smoothmix-eta5-onestep", "'cifar10/0.50/smoothmix-onestep'"),
         ("eta", "'mnist/0.25/smoothmix-eta1'"),

@@ -71,7 +71,7 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["confidence"], "RUNS requires an argument"),
+        (["confidence"], "RUNS is missing"),
         (["confidence", "nowhere"], "nowhere: is no run folder"),
         (["confidence", "runs/untrained"], "runs/untrained: has no trained weights"),
         (["confidence", "runs/one", "runs/fashion"], "different data sets: one sample, fashion fashion-mnist"),

@@ -5,12 +5,13 @@ Nothing heavy is imported until a command runs: `smoothmix --help` must answer a
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from smoothmix.cli import (
     certificates,
@@ -99,7 +100,11 @@ def _misuse(error: CycloptsError) -> str:
     """A parser's message as one line, without its closing full stop."""
     if isinstance(error, UnusedCliTokensError):
         return f"there is no use for {' '.join(error.unused_tokens or [])!r}"
-    return " ".join(str(error).split()).removesuffix(".")
+    told = " ".join(str(error).split()).removesuffix(".")
+    if isinstance(error, MissingArgumentError):
+        lack = "needs a value" if error.keyword else "is missing"
+        told = re.sub(r"^Command \".*?\" parameter (\S+) requires an argument", rf"\1 {lack}", told)
+    return told
 
 
 def _help_command(tokens: Sequence[str]) -> str:

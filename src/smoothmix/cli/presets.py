@@ -25,6 +25,7 @@ def presets(
     """
     from smoothmix import presets as library
 
+    name = name and library.spelled(name)
     matching = library.names(name or "*", data=data, sigma=sigma, method=method)
     filters = {"--data": data, "--sigma": sigma, "--method": method}
     given = [option for option, value in filters.items() if value is not None]

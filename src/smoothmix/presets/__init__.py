@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -66,11 +67,14 @@ def names(
 ) -> list[str]:
     """The names that fit the pattern (`mnist` means `mnist/*` too) and all filters given, in the paper's order.
 
+    Its sigma may be written with one digit: `mnist/0.5` finds `mnist/0.50/...`.
+
     >>> names("imagenet", sigma=0.5)
     ['imagenet/0.50/gaussian', 'imagenet/0.50/consistency', 'imagenet/0.50/smoothadv', 'imagenet/0.50/smoothmix']
     """
     _known("data set", data, (row["data"] for row in rows().values()))
     _known("method", method, (row["method"]["name"] for row in rows().values()))
+    pattern = spelled(pattern)
     return [
         name
         for name, row in rows().items()
@@ -87,7 +91,7 @@ def get(name: str, *, fidelity: Fidelity = "official") -> Preset:
     >>> get("mnist/0.50/smoothmix-eta5").published.acr
     1.694
     """
-    row = _row(name)
+    row, name = _row(name), spelled(name)
     first = {key: row["method"][key] for key in ("name", "sigma")}
     method = {**first, **row["method"], "fidelity": "official"}
     settings = {key: value for key, value in row.items() if key not in ("about", "note", "paper", "published")}
@@ -126,12 +130,21 @@ def to_toml(preset: Preset) -> str:
     return render(preset)
 
 
+def spelled(name: str) -> str:
+    """The name with two digits after the point of its sigma, as presets have it.
+
+    >>> spelled("mnist/0.5/gaussian"), spelled("mnist/1.0"), spelled("mnist/0.255")
+    ('mnist/0.50/gaussian', 'mnist/1.00', 'mnist/0.255')
+    """
+    return re.sub(r"(?<![^/])\d*\.\d\d?(?![^/])", lambda sigma: f"{float(sigma[0]):.2f}", name)
+
+
 def _row(name: str) -> dict[str, Any]:
     """The row of the preset files, or an error with the nearest names (all of them would fill the screen)."""
-    every = rows()
-    if name in every:
-        return every[name]
-    near = get_close_matches(name, every, n=3) or [known for known in every if name and name in known][:3]
+    every, meant = rows(), spelled(name)
+    if meant in every:
+        return every[meant]
+    near = get_close_matches(meant, every, n=3) or [known for known in every if name and name in known][:3]
     hint = f"did you mean {' or '.join(map(repr, near))}? (`smoothmix presets` lists all)"
     raise UsageError(f"unknown preset {name!r}: {hint if near else '`smoothmix presets` lists all'}")
 
