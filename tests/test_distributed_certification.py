@@ -236,7 +236,7 @@ class TestCommand:
         assert f"{message} without torchrun" in result.err
 
     def test_every_process_takes_a_gpu_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from smoothmix.cli.options import NetworkOptions
+        from smoothmix.cli.options import ModelOptions
         from smoothmix.cli.target import load_target
 
         put_network(tmp_path)
@@ -249,7 +249,7 @@ class TestCommand:
         for environment in ({}, {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}):
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
-            load_target(None, NetworkOptions(model="digits:make"))
+            load_target(None, ModelOptions(model="digits:make"))
         assert chosen == [torch.device("cuda"), torch.device("cuda:1")]
 
 

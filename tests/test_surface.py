@@ -113,7 +113,8 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
         explained = {p.arg_name for p in docstring_parser.parse(function.__doc__ or "").params if p.description}
         for name, kind in get_type_hints(function).items():
             if is_dataclass(kind):  # options that several commands share
-                described = {p.arg_name for p in docstring_parser.parse_from_object(kind).params if p.description}
+                parsed = [docstring_parser.parse_from_object(part) for part in kind.__mro__ if is_dataclass(part)]
+                described = {p.arg_name for part in parsed for p in part.params if p.description}
                 assert described == {field.name for field in fields(kind)}, kind
                 explained.add(name)
         assert explained == set(inspect.signature(function).parameters), command

@@ -28,6 +28,12 @@ def build_network(config: RunConfig) -> nn.Module:
     )
 
 
+def image_shape(config: RunConfig) -> tuple[int, ...]:
+    """Channels, height and width of the images that the network of a run takes."""
+    usual = models.architecture(config.network)
+    return config.image_shape or (usual.channels, usual.size, usual.size)
+
+
 def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
     """The settings and the trained network of a run folder."""
     folder = RunFolder(Path(path))

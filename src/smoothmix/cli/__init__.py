@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
 from smoothmix.cli import (
+    bench,
     certificates,
     certify,
     data,
@@ -54,6 +55,7 @@ app.command(certificates.app, name="certificates")
 app.command(presets.presets)
 app.command(data.app, name="data")
 app.command(importing.import_checkpoint, name="import")
+app.command(bench.bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

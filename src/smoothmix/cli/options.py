@@ -16,8 +16,8 @@ from smoothmix.errors import UsageError
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
-    """Which network, and how it is run."""
+class ModelOptions:
+    """Which network, and where it is run."""
 
     model: str | None = None
     """Your own network instead of a run: `package.module:function`, called without arguments; the current folder is
@@ -29,14 +29,25 @@ class NetworkOptions:
     num_classes: int | None = None
     """Outputs of the network, if it has others than the data set has classes."""
 
-    sigma: float | None = None
-    """Deviation of the noise for pixels in [0, 1]; by default that of the training."""
-
     batch: int = 256
     """Draws in one forward. Rounding may depend on it; a certificate file records it."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+
+    def __post_init__(self) -> None:
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        classes = self.num_classes
+        require(classes is None or classes >= 1, f"num-classes must be at least 1, got {classes}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(ModelOptions):
+    """Which network, and how it is run."""
+
+    sigma: float | None = None
+    """Deviation of the noise for pixels in [0, 1]; by default that of the training."""
 
     precision: Precision = "fp32"
     """Arithmetic of the network: certify what will be deployed."""
@@ -44,11 +55,6 @@ class NetworkOptions:
     engine: Engine = "auto"
     """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits. It is
     recorded: rounding may depend on it."""
-
-    def __post_init__(self) -> None:
-        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
-        classes = self.num_classes
-        require(classes is None or classes >= 1, f"num-classes must be at least 1, got {classes}")
 
 
 @Parameter(name="*")

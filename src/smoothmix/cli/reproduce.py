@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import ImageOptions, NetworkOptions, Numbers, TrainingOptions, radii_of
+from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, TrainingOptions, radii_of
 from smoothmix.cli.output import duration, progress, say, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
@@ -171,7 +171,7 @@ def train_and_certify(
     from smoothmix.cli.train import train_with_progress
 
     train_with_progress(config, folder.path, training)
-    target = load_target(folder.path, NetworkOptions(device=training.device))
+    target = load_target(folder.path, ModelOptions(device=training.device))
     dataset = data.load(config.data, images.split, data_dir=images.data_dir)
     certify_with_progress(target, dataset, how, folder.certificates, images=images)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from smoothmix.cli.options import Files, ImageOptions, NetworkOptions, Numbers, numbers
+from smoothmix.cli.options import Files, ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import progress, say
 from smoothmix.config import Precision, require
 
@@ -252,7 +252,7 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     sources = [split_name(run) for run in runs]
     names = [name or folder.resolve().name.removeprefix(PREFIX) for name, folder in sources]
     names = [f"{n} ({f.parent})" if names.count(n) > 1 else n for n, (_, f) in zip(names, sources, strict=True)]
-    targets = [load_target(folder, NetworkOptions(device=options.device)) for _, folder in sources]
+    targets = [load_target(folder, ModelOptions(device=options.device)) for _, folder in sources]
     models, trained = [], {}
     for name, target in zip(names, targets, strict=True):
         assert target.sigma is not None

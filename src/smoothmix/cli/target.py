@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothmix.cli.options import ImageOptions, NetworkOptions
+from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.config import require_sigma
 from smoothmix.distributed import place
 from smoothmix.errors import UsageError
@@ -36,9 +36,11 @@ class Target:
     folder: Path | None = None
     weights: str = ""
     """The file that they were read from, if it was named."""
+    shape: tuple[int, ...] = ()
+    """Channels, height and width of its images, where they are known."""
 
 
-def load_target(run: Path | None, options: NetworkOptions) -> Target:
+def load_target(run: Path | None, options: ModelOptions) -> Target:
     """The network that a command was given, on its device: a run folder, or --model with or without --weights."""
     if (run is None) == (options.model is None):
         raise UsageError("give either a run folder or --model package.module:function")
@@ -53,13 +55,22 @@ def load_target(run: Path | None, options: NetworkOptions) -> Target:
 
 def _from_folder(run: Path) -> Target:
     from smoothmix import zoo
-    from smoothmix.runs import load_run
+    from smoothmix.runs import image_shape, load_run
 
     from_zoo = zoo.is_zoo(run)
     config, network = load_run(zoo.find(run) if from_zoo else run)
     # What is computed with a network of the zoo goes to the current folder: its own holds the published results.
     folder, name = (None, str(run)) if from_zoo else (run, config.network)
-    return Target(network, name, config.sigma, config.data, config.data_hash, config.num_classes, folder)
+    return Target(
+        model=network,
+        name=name,
+        sigma=config.sigma,
+        data=config.data,
+        trained_on=config.data_hash,
+        num_classes=config.num_classes,
+        folder=folder,
+        shape=image_shape(config),
+    )
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:

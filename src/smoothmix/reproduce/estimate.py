@@ -12,13 +12,11 @@ from torch.optim import SGD
 
 from smoothmix import data, methods
 from smoothmix.config import Certification, RunConfig
-from smoothmix.randomness import Domain
 from smoothmix.runs import build_network
-from smoothmix.smoothing import Sampler
+from smoothmix.speed import Way, measure
 from smoothmix.steps import Epoch
 
 STEPS = 3
-DRAWS = 2048
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,16 @@ def estimate(
     with torch.random.fork_rng(devices=[]):
         model = build_network(config).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         training = _seconds_an_epoch(model, config, train, device) * config.recipe.epochs
-        draw = _seconds_a_draw(model, train, how)
-    return Estimate(training, draw * (how.n0 + how.n) * images)
+        (speed,) = measure(
+            model,
+            train.shape,
+            num_classes=train.num_classes,
+            block=how.block,
+            ways=[Way("auto", how.precision)],
+            turns=3,
+            seconds=0.2,
+        )
+    return Estimate(training, (how.n0 + how.n) * images / speed.rate)
 
 
 def _seconds_an_epoch(model: nn.Module, config: RunConfig, train: data.Dataset, device: torch.device) -> float:
@@ -66,16 +72,3 @@ def _seconds_an_epoch(model: nn.Module, config: RunConfig, train: data.Dataset, 
         optimiser.step()
         seconds.append(time.perf_counter() - started)
     return min(seconds[1:] or seconds) * len(epoch)  # the first pays for warming up
-
-
-def _seconds_a_draw(model: nn.Module, dataset: data.Dataset, how: Certification) -> float:
-    (image,) = dataset.images([0])
-    seconds = []
-    with Sampler(
-        model=model, sigma=how.sigma, num_classes=dataset.num_classes, seed=0, block=how.block, precision=how.precision
-    ) as sampler:
-        for index in range(3):
-            started = time.perf_counter()
-            sampler.votes(image, index, Domain.ESTIMATION, DRAWS)
-            seconds.append(time.perf_counter() - started)
-    return min(seconds) / DRAWS
