@@ -152,6 +152,14 @@ def test_the_code_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(compile(block, "README.md", "exec"), {})
 
 
+def test_the_page_on_the_library_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL)
+    argv = [sys.executable, "-W", "error", "-c", "".join(blocks)]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"mine.tsv", "report.html", "runs", "figures"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_no_machine_paths_or_stray_files_are_in_the_package() -> None:
     for path in (ROOT / "src").rglob("*.py"):
         assert not re.search(r"/(home|root|work|tmp)/", path.read_text()), path
