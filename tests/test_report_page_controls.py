@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playwright.sync_api import Page as Tab
 
@@ -93,6 +95,27 @@ def test_the_gallery_filters_by_click_and_by_key(opened: Open) -> None:
     tab.keyboard.press("ArrowLeft")
     assert cards.count() == sum("smallest radius" in picture.tags for picture in page.pictures)
     assert tab.locator(".card .blank").count() == 1
+
+
+def test_the_gallery_does_not_wait_for_an_idle_moment_for_ever(opened: Open) -> None:
+    page = made_page()
+    tab = opened(page)
+    # A browser that is never idle, as the standard has it: only a time limit brings the callback about.
+    tab.add_init_script("window.requestIdleCallback = (work, how) => how?.timeout && setTimeout(work, how.timeout)")
+    tab.reload()
+    tab.locator(".card").first.wait_for(timeout=10_000)
+    assert tab.locator(".card").count() == len(page.pictures)
+
+
+def test_an_image_without_votes_says_why(opened: Open) -> None:
+    page = made_page()
+    (first, second, *others) = page.pictures[0].verdicts
+    unknown, skipped = replace(first, votes=(), n=None), replace(second, votes=(), n=0)
+    pictures = [replace(page.pictures[0], verdicts=[unknown, skipped, *others])]
+    tab = opened(replace(page, pictures=pictures))
+    tab.locator(".card").first.wait_for()
+    assert tab.locator(".verdict").nth(0).get_by_text("votes not recorded").is_visible()
+    assert tab.locator(".verdict").nth(1).get_by_text("wrong at selection: no more draws").is_visible()
 
 
 def test_commands_copy_themselves(opened: Open) -> None:

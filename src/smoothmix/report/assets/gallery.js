@@ -28,12 +28,13 @@
     const total = n || votes.reduce((sum, [, count]) => sum + count, 0);
     const seen = votes.slice(0, 2).filter(([, count], k) => k === 0 || count / total >= 0.0005);
     const shares = seen.map(([c, count]) => `${c}\u00a0${((100 * count) / total).toFixed(1)}%`);
+    const none = n === 0 ? "wrong at selection: no more draws" : "votes not recorded";
     if (votes.length) row.append(bar(votes, total, label));
     row.append(
       element(
         "div",
         { class: "line", title: votes.map(([c, count]) => `${c}: ${count.toLocaleString("en")}`).join(", ") },
-        element("small", {}, votes.length ? shares.join(", ") : "votes not recorded"),
+        element("small", {}, votes.length ? shares.join(", ") : none),
         element("small", {}, abstains ? "no radius" : `radius ${radius}`),
       ),
     );
@@ -67,6 +68,8 @@
     radio.checked = radio.value === ""; // browsers remember choices over a reload
     radio.addEventListener("change", filter);
   }
-  (window.requestIdleCallback ?? setTimeout)(() => list.childElementCount || filter());
+  // On a busy machine there may be no idle moment for long: a second is enough to wait.
+  const soon = window.requestIdleCallback ? (work) => requestIdleCallback(work, { timeout: 1000 }) : setTimeout;
+  soon(() => list.childElementCount || filter());
   report.onPrint((now) => now && !list.childElementCount && filter());
 })();
