@@ -114,12 +114,12 @@ def _what_it_takes(target: Target, shape: Sequence[str] | None, where: ImageOpti
 
 
 def _rounded(number: float) -> str:
-    """Two digits where it is small, whole numbers where it is not.
+    """A whole number where it is large, with digits after the point where it is not.
 
-    >>> _rounded(17591.3), _rounded(0.46789)
-    ('17,591', '0.47')
+    >>> _rounded(17591.3), _rounded(99.6), _rounded(4.68), _rounded(0.46789)
+    ('17,591', '100', '4.7', '0.47')
     """
-    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 1 else f"{number:.2g}"
 
 
 def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
