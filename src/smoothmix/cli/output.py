@@ -101,7 +101,8 @@ def _lines(what: str, unit: str) -> Track:
         if time.monotonic() - last < SECONDS_BETWEEN_LINES and not (done >= total and rate):
             return
         last = time.monotonic()
-        say(f"{what}: {math.floor(done)} of {total:.0f} {unit}, {_pace_text(rate, done, total, unit, text)}")
+        pace_text = _pace_text(rate, done, total, unit, text)
+        say(f"{what}: {math.floor(done)} of {total:.0f} {unit}" + (f", {pace_text}" if pace_text else ""))
 
     return track
 
@@ -123,15 +124,17 @@ def rate_text(rate: float, unit: str) -> str:
 def duration(seconds: float) -> str:
     """A duration as people say it.
 
-    >>> duration(75), duration(7300), duration(3.2)
-    ('1 min 15 s', '2 h 1 min', '3 s')
+    >>> duration(3.2), duration(75), duration(7300), duration(250_000)
+    ('3 s', '1 min 15 s', '2 h 1 min', '2 days 21 h')
     """
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} days {whole % 86400 // 3600} h"
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
