@@ -60,6 +60,11 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["predict", "run", "--alpha", "2"], 2, "alpha must lie strictly between 0 and 1"),
         (["train", "quick/gaussian", "--workers", "-4"], 2, "workers must be zero or more"),
         (["import", "x.pt", "--network", "lenet", "--sigma", "1", "--data", "smple", "--out", "o"], 2, "'sample'"),
+        (
+            ["import", "x.pt", "--network", "lenet", "--sigma", "1", "--data", "cifar10", "--out", "o"],
+            2,
+            "lenet takes images of 28x28 pixels, not 32x32",
+        ),
         (["import", "x.pt"], 2, "smoothmix: --network is missing (see `smoothmix import --help`)"),
         (["import", "x.pt", "--netwrk", "lenet"], 2, "Did you mean --network instead of --netwrk?"),
         (["certify", "run", "--n"], 2, "smoothmix: --n needs a value (see `smoothmix certify --help`)"),

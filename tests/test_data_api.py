@@ -35,7 +35,7 @@ SHARED = Path(__file__).parents[2] / "shared" / "data"
 def test_public_names():
     assert sorted(data.__all__) == [
         "AUGMENTATION_NUMBERS", "Check", "DATASETS", "Dataset", "FolderDataset", "MemoryDataset", "Row", "check",
-        "default_data_dir", "describe", "fetch", "load", "require_known",
+        "default_data_dir", "describe", "fetch", "known_shape", "load",
     ]  # fmt: skip
     assert all(hasattr(data, name) for name in data.__all__)
     assert list(DATASETS) == ["sample", "mnist", "fashion-mnist", "cifar10", "imagenet", "folder:PATH", "npz:PATH"]

@@ -45,7 +45,7 @@ def import_checkpoint(
         Its outputs; by default the network's usual number.
     """
     from smoothmix.config import RunConfig, require
-    from smoothmix.data import require_known
+    from smoothmix.data import known_shape
     from smoothmix.models import architecture
     from smoothmix.run_folder import RunFolder
     from smoothmix.runs import build_network
@@ -53,7 +53,6 @@ def import_checkpoint(
     from smoothmix.weights import save_weights
 
     usual = architecture(network)
-    require_known(data)
     folder = RunFolder(out)
     require(not folder.config.exists(), f"{out}: holds a run already; choose another --out")
     config = RunConfig(
@@ -62,6 +61,7 @@ def import_checkpoint(
         method={"name": method, "sigma": sigma},
         normalisation=normalisation or usual.normalisation,
         num_classes=usual.num_classes if num_classes is None else num_classes,
+        image_shape=known_shape(data) or (),
         notes=(f"imported from {checkpoint.name}",),
     )
     model = build_network(config)

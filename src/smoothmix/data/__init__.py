@@ -40,8 +40,8 @@ __all__ = [
     "default_data_dir",
     "describe",
     "fetch",
+    "known_shape",
     "load",
-    "require_known",
 ]
 
 DATASETS: dict[str, Source] = {
@@ -87,9 +87,13 @@ def default_data_dir() -> Path:
     return Path(chosen).expanduser() if chosen else Path(pooch.os_cache("smoothmix"))
 
 
-def require_known(name: str) -> None:
-    """Refuse a name that is no data set's, with the nearest one that is."""
-    _source(name)
+def known_shape(name: str) -> tuple[int, ...] | None:
+    """Channels, height and width of a data set's images, if its name tells it; an unknown name is refused.
+
+    >>> known_shape("cifar10"), known_shape("npz:mine.npz")
+    ((3, 32, 32), None)
+    """
+    return _source(name).sides
 
 
 def load(name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False) -> Dataset:

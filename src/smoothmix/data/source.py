@@ -57,6 +57,12 @@ class Source(ABC):
     def load(self, request: Request) -> Dataset:
         """The data set, every file of it checked."""
 
+    @property
+    def sides(self) -> tuple[int, ...] | None:
+        """Channels, height and width, where that is known before any file is read."""
+        sides = self.shape.split("x")
+        return tuple(map(int, sides)) if all(map(str.isdecimal, sides)) else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stored(Source):
