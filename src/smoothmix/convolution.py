@@ -15,8 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-LANES = 16
-"""Numbers of float32 that a vector holds; oneDNN works on whole vectors of channels."""
+from smoothmix.fusion import LANES
 
 FEW_CHANNELS = 3
 """At most so many input channels are done as one matrix product and a shifted sum for each weight of the kernel."""

@@ -25,7 +25,7 @@ IN_PLACE: tuple[object, ...] = (
 )
 
 LANES = 16
-"""Numbers in the vectors of AVX512."""
+"""Numbers of float32 in the vectors of AVX512; oneDNN works on whole vectors of channels."""
 
 
 @final
@@ -145,6 +145,8 @@ def fused(model: nn.Module) -> nn.Module | None:
 
     The caller compares both on real input: tracing cannot see everything that Python code may do.
     """
+    if any(module._forward_hooks or module._forward_pre_hooks for module in model.modules()):
+        return None  # those of layers that become one, and of the whole, would be lost
     try:
         with _tracing:
             traced = fx.GraphModule(model, _TracerOfOneThread().trace(model))
@@ -194,13 +196,15 @@ def _fuse(traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, 
     rectified = _only_user(last)
     relu = rectified is not None and _is_relu(rectified, modules)
     last = rectified if rectified and relu else last
-    if any(_overwrites(between, node.args[0], modules) for between in _from_to(node, last)):
-        return False  # done later, the convolution would see another input
+    chain = list(_chain(node, last))
+    for between in _from_to(node, last):
+        overwritten = _overwritten(between, modules)
+        if overwritten is node.args[0] or (overwritten is not None and between not in chain):
+            return False  # done later, the convolution would see another input: what is overwritten may be a view of it
     name = f"{node.name}_fused"  # not by the module, which may be used twice with different norms
     traced.add_module(name, FusedConvolution(convolution, norm, relu=relu))
     with traced.graph.inserting_before(last):
         new = traced.graph.call_module(name, (node.args[0],) if other is None else (node.args[0], other))
-    chain = list(_chain(node, last))
     last.replace_all_uses_with(new)
     for old in reversed(chain):
         traced.graph.erase_node(old)
@@ -241,17 +245,17 @@ def _from_to(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
         node = node.next
 
 
-def _overwrites(node: fx.Node, tensor: object, modules: dict[str, nn.Module]) -> bool:
-    """Whether a node may change the tensor itself."""
-    if node.kwargs.get("out") is tensor:
-        return True
-    if (node.args[0] if node.args else node.kwargs.get("input")) is not tensor:
-        return False
+def _overwritten(node: fx.Node, modules: dict[str, nn.Module]) -> object:
+    """The tensor that a node writes into, or None if it makes a new one."""
+    if (out := node.kwargs.get("out")) is not None:
+        return out
     if node.op == "call_module":
-        return getattr(modules.get(str(node.target)), "inplace", False) is True
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    by_name = name.endswith("_") and not name.endswith("__")
-    return by_name or node.target in IN_PLACE or bool(node.kwargs.get("inplace"))
+        in_place = getattr(modules.get(str(node.target)), "inplace", False) is True
+    else:
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        by_name = name.endswith("_") and not name.endswith("__")
+        in_place = by_name or node.target in IN_PLACE or bool(node.kwargs.get("inplace"))
+    return (node.args[0] if node.args else node.kwargs.get("input")) if in_place else None
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import final
 
@@ -36,6 +37,15 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def has_own_mode(module: nn.Module) -> bool:
+    """Whether a part in training mode does more on `eval()` than torch does: then only its owner can switch it.
+
+    To call it on a copy is no way out: it may write into the weights, which copies share.
+    """
+    kind = type(module)
+    return getattr(module, "training", False) and (kind.train, kind.eval) != (nn.Module.train, nn.Module.eval)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -98,24 +108,42 @@ def prepared(
     device = device_of(model)
     on_cpu = device.type == "cpu"
     piece = piece_size(shape, block) if on_cpu else block
-    name = engine_on(device, precision)
     if on_cpu:
         keep_freed_memory()
     base = own_copy(model)
-    if base is None:
-        return Prepared(name, OneAtATime(model), device, precision, piece, channels_last=False)
-    if not on_cpu:
-        return Prepared(name, OneAtATime(base), device, precision, piece, channels_last=False)
-    if len(shape) == 3:
-        if engine == "auto" and precision == "fp32" and (twin := _fused_twin(base, shape)):
-            return Prepared(FUSED, twin, device, precision, piece, channels_last=True)
-        if lying := _with_channels_last(base, shape):
-            return Prepared(name, _for_threads(lying), device, precision, piece, channels_last=True)
-    return Prepared(name, _for_threads(base), device, precision, piece, channels_last=False)
+    as_written = _for_threads(base) if base is not None and on_cpu else OneAtATime(model if base is None else base)
+    plain = Prepared(engine_on(device, precision), as_written, device, precision, piece, channels_last=False)
+    trial = _trial(shape)
+    expected = _outcome(plain, trial)
+    if expected is None:
+        return plain  # whatever is wrong with the network is said by the first real forward
+    if not _alike(_outcome(plain, trial), expected):
+        warnings.warn(RANDOM, stacklevel=2)
+        return plain
+    if base is None or not on_cpu or len(shape) != 3:
+        return plain
+    for faster in _faster(base, plain, fuse=engine == "auto" and precision == "fp32"):
+        # A network may do with its input what depends on how it lies in memory: only the outcome tells.
+        if _alike(_outcome(faster, trial), expected):
+            return faster
+    return plain
+
+
+RANDOM = (
+    "the network gives other logits each time for the same images (dropout outside of training mode, say): its votes "
+    "cannot be had again from the seed; the guarantee holds if its random numbers have nothing to do with the noise"
+)
+
+
+def _faster(base: nn.Module, plain: Prepared, *, fuse: bool) -> Iterator[Prepared]:
+    """Ways to run the network that ought to be faster, the fastest first."""
+    if fuse and (twin := _fused_twin(base)):
+        yield replace(plain, engine=FUSED, network=twin, channels_last=True)
+    if lying := _with_channels_last(base):
+        yield replace(plain, network=_for_threads(lying), channels_last=True)
 
 
 def _for_threads(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    # A trial forward may have left something on it that has no copy.
     return OneAtATime(network) if own_copy(network) is None else OneForEachThread(network)
 
 
@@ -203,38 +231,37 @@ def piece_size(shape: Sequence[int], block: int) -> int:
 def _trial(shape: Sequence[int]) -> Tensor:
     """Two noisy images for a trial, always the same and without touching anyone's random numbers."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand((2, *shape), generator=generator) + torch.randn((2, *shape), generator=generator)
-    return images.contiguous(memory_format=torch.channels_last)
+    return torch.rand((2, *shape), generator=generator) + torch.randn((2, *shape), generator=generator)
 
 
-def _fused_twin(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
-    """The same function with fewer passes, or None if there is none or it does not give the same logits."""
+def _outcome(ready: Prepared, images: Tensor) -> Tensor | None:
+    """The logits in full precision, where ways to run a network differ by rounding alone; None if it gives none."""
+    try:
+        logits = replace(ready, precision="fp32")(images.clone())
+    except Exception:  # noqa: BLE001 - networks are anyone's code
+        return None
+    usable = isinstance(logits, Tensor) and logits.is_floating_point() and bool(logits.isfinite().all())
+    return logits if usable else None
+
+
+def _alike(found: Tensor | None, expected: Tensor) -> bool:
+    """Whether these are the expected logits but for rounding."""
+    if found is None or found.shape != expected.shape:
+        return False
+    return torch.allclose(expected, found, rtol=1e-3, atol=1e-3 * max(1e-6, float(expected.abs().max())))
+
+
+def _fused_twin(base: nn.Module) -> nn.Module | None:
+    """What ought to be the same function with fewer passes, or None if there is none."""
     # Tracing leaves its marks on what a network sets in its forward: it gets a copy of its own.
     model = own_copy(base) if torch._C._has_mkldnn else None
-    twin = None if model is None else fused(model)
-    if twin is None:
-        return None
-    images = _trial(shape)
-    try:
-        with torch.inference_mode():
-            expected, found = base(images.clone()), twin(images.clone())
-        alike = torch.allclose(expected, found, rtol=1e-3, atol=1e-3 * max(1e-6, float(expected.abs().max())))
-    except Exception:  # noqa: BLE001 - whatever is wrong with the network is said by the first real forward
-        return None
-    return twin if alike else None
+    return None if model is None else fused(model)
 
 
-def _with_channels_last(base: nn.Module, shape: Sequence[int]) -> nn.Module | None:
-    """The network with channels last, which processors run twice as fast; None if it flattens by `view` and cannot."""
+def _with_channels_last(base: nn.Module) -> nn.Module | None:
+    """The network with channels last, which processors run twice as fast."""
     lying = own_copy(base)
-    if lying is None:
-        return None
-    try:
-        for weight in lying.parameters():
-            if weight.dim() == 4:
-                weight.data = weight.to(memory_format=torch.channels_last)
-        with torch.inference_mode():
-            lying(_trial(shape))
-        return lying
-    except Exception:  # noqa: BLE001 - whatever is wrong is said by the first real forward
-        return None
+    for weight in lying.parameters() if lying else ():
+        if weight.dim() == 4:
+            weight.data = weight.to(memory_format=torch.channels_last)
+    return lying

@@ -26,7 +26,7 @@ from smoothmix.config import (
 )
 from smoothmix.distributed import ALONE, Place
 from smoothmix.errors import SmoothmixError, UsageError
-from smoothmix.inference import Prepared, device_of, eval_mode, one_thread_per_forward, prepared
+from smoothmix.inference import Prepared, device_of, eval_mode, has_own_mode, one_thread_per_forward, prepared
 from smoothmix.models import Network
 from smoothmix.randomness import Domain
 
@@ -119,6 +119,11 @@ class Sampler:
                     f"the BatchNorm {name!r} keeps no running statistics, so that an image's class would depend on the "
                     "others in its batch: such a network cannot be certified"
                 )
+            if has_own_mode(module):
+                raise UsageError(
+                    f"{type(module).__name__} is in training mode and has an own way to leave it (it overrides train() "
+                    "or eval()): call the network's eval() first"
+                )
 
     @property
     def device(self) -> torch.device:
@@ -197,7 +202,7 @@ class Sampler:
     def _block_votes(
         self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
     ) -> NDArray[np.int64]:
-        # A whole block of large images would fill the memory. What is made at once is whole grains of noise, and
+        # A whole block of large images would fill the memory. What is made at once is a grain of noise or more, in
         # whole pieces, so that forwards are cut where they would be anyway.
         each = ready.piece * -(-randomness.GRAIN // ready.piece)
         votes = np.zeros(self.num_classes, dtype=np.int64)

@@ -77,7 +77,7 @@ def _from_function(spec: str, weights: Path | None) -> Target:
     from smoothmix.weights import load_function, load_weights
 
     try:
-        network = load_function(spec)()
+        network = load_function(spec)().eval()
     except UsageError:
         raise
     except Exception as error:  # a person's own function may raise anything; --debug shows where
