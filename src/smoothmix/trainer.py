@@ -139,8 +139,10 @@ class Trainer:
                 if totals["stop"] or (self.team.place.alone and self.stop.asked):
                     raise self._stopped(len(epoch))
                 if self.team.place.is_main and time.monotonic() - saved > 60 * self.checkpoint_minutes:
-                    self.save()
+                    if not self._broken():  # else the next step says so, and the last good state is kept
+                        self.save()
                     saved = time.monotonic()
+        self._require_whole()
         metrics = self._metrics(epoch, recipe.rate(number), self._accuracy(len(epoch)))
         self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
         if self.team.place.is_main:
@@ -177,26 +179,34 @@ class Trainer:
             totals = tally.totals(self.team.place)
         means = {name: totals[name] / step.total for name in values}
         if not all(map(math.isfinite, means.values())):
-            raise self.team.ending(SmoothmixError(self._lost(means)))
+            parts = ", ".join(f"{name} {value:g}" for name, value in means.items())
+            raise self._lost(f"the loss is not finite in epoch {epoch + 1}, step {self.state.step + 1} ({parts})")
         self.optimiser.step()
         for name in (*values, "samples"):
             self.state.sums[name] = self.state.sums.get(name, 0.0) + totals[name]
         return totals
 
-    def _lost(self, values: dict[str, float]) -> str:
-        parts = ", ".join(f"{name} {value:g}" for name, value in values.items())
+    def _broken(self) -> bool:
+        """Whether a weight is no finite number any more: so it is in all processes."""
+        return not all(bool(weight.isfinite().all()) for weight in self.model.parameters())
+
+    def _require_whole(self) -> None:
+        """Refuse to save weights that a step has broken: the loss, taken before it, did not show it."""
+        if self._broken():
+            raise self._lost(f"weights are not finite after epoch {self.state.epoch + 1}, step {self.state.step}")
+
+    def _lost(self, what: str) -> SmoothmixError:
+        """That training has diverged, and what is left of it."""
         left = (
             f"the last good checkpoint is {self.folder.state}"
             if self.folder.state.exists()
             else "nothing was saved yet"
         )
-        return (
-            f"the loss is not finite in epoch {self.state.epoch + 1}, step {self.state.step + 1} ({parts}); {left}; "
-            "a lower --learning-rate may help, with another --out"
-        )
+        return self.team.ending(SmoothmixError(f"{what}; {left}; a lower --learning-rate may help, with another --out"))
 
     def _stopped(self, steps: int) -> SmoothmixError:
         """Save, and say so: all processes are at the same step."""
+        self._require_whole()
         if self.team.place.is_main:
             self.save()
         return self.team.ending(
