@@ -12,6 +12,7 @@ import pytest
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, FileSettings, read, tools
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
+from smoothmix.certificates.parts import divide
 from smoothmix.certificates.settings import load_settings, settings_path
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
@@ -114,6 +115,35 @@ def test_parts_go_on_with_what_a_single_process_had_in_work(
     assert sum(drawn) == expected - EXACT.n0 - (row.n or 0)
     assert without_time(path) == without_time(whole.path)
     assert not begun_path(path).exists()
+
+
+def a_look_and_two_in_work(path: Path) -> FileSettings:
+    """A file with the first two of 20 images, and two blocks of votes of images 6 and 7, which others will come to."""
+    every, short = settings(), settings(replace(EXACT, n=512))
+    certify_file(IsBright(), images(), replace(every, images=2), path=path)
+    rows = certify_file(IsBright(), images(), replace(short, images=8), path=path.with_name("short.tsv")).rows
+    keep_begun(path, every, rows[6:8])
+    return every
+
+
+def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    every = a_look_and_two_in_work(path)
+    every.save(settings_path(path))
+    certify_together(IsBright(), images(), replace(every, images=3), path=path, place=Place(), shards="1,2/2")
+    assert [row.idx for row in read(path).rows] == [0, 1, 2]
+    assert load_begun(path, every).keys() == {6, 7}
+
+
+def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    every = a_look_and_two_in_work(path)
+    division = divide(path, every, asked=2, usual=2)
+    assert all(division.deal(part) for part in division.parts)
+    before = {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")}
+    assert {"a-1-of-2.tsv", "a-1-of-2-begun.tsv", "a-2-of-2.tsv", "a-2-of-2-begun.tsv"} < before.keys()
+    certify_together(IsBright(), images(), replace(every, images=2), path=path, place=Place())
+    assert {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")} == before
 
 
 def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weights(

@@ -11,7 +11,7 @@ from torch import nn
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificates, FileSettings, read, settings_path, verify, writing
 from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
-from smoothmix.certificates.file import joined_versions
+from smoothmix.certificates.file import continued_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_run import Progress, file_sampler, file_settings, fill, undecided, wished
@@ -111,4 +111,4 @@ def _extended(
         f"{old.path}: has a budget of {there.certification.n:,} draws an image: extending it takes at least as many, "
         f"not {here.certification.n:,}",
     )
-    return replace(here, versions=joined_versions(old.path, there, here))
+    return replace(here, versions=continued_versions(old.path, there, here))

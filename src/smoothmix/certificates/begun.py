@@ -84,6 +84,16 @@ def _is_of(kept: Path, settings: FileSettings) -> bool:
     return there is not None and not differences(there, settings)
 
 
+def forget_begun(path: Path, whole: Certificates) -> None:
+    """Forget those that have their row in the file by now; a run of more images may have others in work."""
+    assert whole.settings is not None
+    done = {row.idx for row in whole.rows}
+    if left := [row for i, row in load_begun(path, whole.settings).items() if i not in done]:
+        keep_begun(path, whole.settings, left)
+    else:
+        remove_begun(path)
+
+
 def remove_begun(path: Path) -> None:
     """Forget them: the file is finished."""
     kept = begun_path(path)

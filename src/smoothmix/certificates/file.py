@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
-    FREE,
     MOST_IMAGES,
     FileSettings,
-    differences,
+    joined_versions,
     load_settings,
+    refuse_others,
     require_own_settings,
     require_tsv,
     settings_path,
@@ -224,7 +224,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
         if earlier is None or not writer.done:
             settings.save(settings_path(path))
         else:
-            versions = joined_versions(path, earlier, settings)
+            versions = continued_versions(path, earlier, settings)
             writer.announced = replace(earlier, images=max(earlier.images, settings.images), versions=versions)
             writer.announced.save(settings_path(path))
         try:
@@ -245,7 +245,7 @@ def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -
             raise UsageError(
                 f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
             )
-        _refuse_others(path, earlier, settings)
+        refuse_others(path, earlier, settings)
         expected = replace(settings, images=max(earlier.images, settings.images)).indices
         for row, idx in zip(rows, expected, strict=False):
             if row.idx != idx:
@@ -256,27 +256,13 @@ def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -
     return rows
 
 
-def joined_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
+def continued_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
     """Versions old and new; other software may draw or round differently, which is allowed and said."""
-    joined = dict(earlier.versions)
-    for name, new in settings.versions.items():
-        old = joined.get(name, new)
-        if new not in old.split(", "):
-            joined[name] = f"{old}, {new}"
-            if name in ("torch", "numpy"):
-                warnings.warn(f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4)
-    return joined
-
-
-def _refuse_others(path: Path, earlier: FileSettings, settings: FileSettings) -> None:
-    found = differences(earlier, settings)
-    if found:
-        both_anytime = earlier.mode == settings.mode == "anytime"
-        only_rules = both_anytime and not differences(earlier, settings, free=(*FREE, "stopping", "n"))
-        further = ", or --extend to draw further for its images" if only_rules else ""
-        raise UsageError(
-            f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out{further}"
-        )
+    for name in ("torch", "numpy"):
+        old, new = earlier.versions.get(name), settings.versions.get(name)
+        if old and new and new not in old.split(", "):
+            warnings.warn(f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4)
+    return joined_versions(earlier.versions, settings.versions)
 
 
 def _drop_cut_line(path: Path) -> None:

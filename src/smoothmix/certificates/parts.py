@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
+from smoothmix.certificates.begun import forget_begun, keep_begun, load_begun, remove_begun
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.row import Certificate
 from smoothmix.certificates.settings import (
     FileSettings,
     differences,
     load_settings,
+    refuse_others,
     require_own_settings,
     require_tsv,
     settings_path,
@@ -120,10 +121,10 @@ def _belongs(part: Part, settings: FileSettings) -> bool:
         # Put together and removed since it was listed, or a file that has lost its settings.
         require(not rows_in(part.path), f"{part.path}: has no {settings_path(part.path).name} beside it")
         return False
-    found = differences(there, part.settings(settings))
-    if found and rows_in(part.path):
-        raise UsageError(f"{part.path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
-    return not found
+    own = part.settings(settings)
+    if rows_in(part.path):
+        refuse_others(part.path, there, own)
+    return not differences(there, own)
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,9 @@ class Division:
                     held.enter_context(exclusive(part.lock, what=str(part.path)))
                 if not self.complete:
                     save(self._merged(), self.path)
-                _remove(there, read(self.path))
-                remove_begun(self.path)  # of a run that one process began
+                whole = read(self.path)
+                _remove(there, whole)
+                forget_begun(self.path, whole)  # of a run that one process began
         except InUseError:
             return False
         return True
@@ -240,9 +242,7 @@ def _refuse_another_whole(path: Path, settings: FileSettings) -> None:
     if there is None:
         beside = settings_path(path).name
         raise UsageError(f"{path}: has no {beside} beside it to say how it was made; use another --out")
-    found = differences(there, settings)
-    if found:
-        raise UsageError(f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out")
+    refuse_others(path, there, settings)
 
 
 def _refuse_more_images(part: Part, settings: FileSettings) -> None:
@@ -279,10 +279,12 @@ def _checked(part: Part) -> Certificates:
 
 
 def _remove(parts: Sequence[Part], whole: Certificates) -> None:
-    """Delete parts all of whose rows are in the whole file. Settings last: rows without them are worth nothing."""
+    """Delete parts all of whose images are in the whole file. Settings last: rows without them are worth nothing."""
     kept = {row.idx: _without_time(row) for row in whole.rows}
     for part in parts:
-        file = _read(part)
+        file, settings = _read(part), load_settings(part.path)
+        if settings and not kept.keys() >= set(settings.indices):
+            continue  # of a run of more images, which this one is a look into
         if file is None or all(kept.get(row.idx) == _without_time(row) for row in file.rows):
             part.path.unlink(missing_ok=True)
             settings_path(part.path).unlink(missing_ok=True)

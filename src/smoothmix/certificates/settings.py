@@ -191,6 +191,31 @@ def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] 
     return [f"{name} is {_text(name, old)} there and {_text(name, new)} here" for name, old, new in found]
 
 
+def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:
+    """Refuse to go on with a file that was begun otherwise."""
+    found = differences(there, here)
+    if found:
+        both_anytime = there.mode == here.mode == "anytime"
+        only_rules = both_anytime and not differences(there, here, free=(*FREE, "stopping", "n"))
+        further = ", or --extend to draw further for its images" if only_rules else ""
+        raise UsageError(
+            f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out{further}"
+        )
+
+
+def joined_versions(*versions: Mapping[str, str]) -> dict[str, str]:
+    """What software wrote any of several files, or went on with one, each version once.
+
+    >>> joined_versions({"torch": "2.10"}, {"torch": "2.10, 2.11", "numpy": "2.0"})
+    {'torch': '2.10, 2.11', 'numpy': '2.0'}
+    """
+    found: dict[str, dict[str, None]] = {}
+    for one in versions:
+        for name, text in one.items():
+            found.setdefault(name, {}).update(dict.fromkeys(text.split(", ")))
+    return {name: ", ".join(texts) for name, texts in found.items()}
+
+
 def software_versions() -> dict[str, str]:
     """Versions of what decides the votes, without importing any of it."""
     found = {"smoothmix": __version__, "python": platform.python_version()}

@@ -12,7 +12,14 @@ import numpy as np
 from smoothmix import anytime
 from smoothmix.certificates.file import HEADER, Certificates
 from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line, top_class
-from smoothmix.certificates.settings import FileSettings, differences, require_own_settings, require_tsv, settings_path
+from smoothmix.certificates.settings import (
+    FileSettings,
+    differences,
+    joined_versions,
+    require_own_settings,
+    require_tsv,
+    settings_path,
+)
 from smoothmix.config import require_alpha
 from smoothmix.errors import CertificateError
 from smoothmix.files import atomic_write
@@ -160,25 +167,12 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
                 raise CertificateError(f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}")
             merged[row.idx] = row, file.path
     every = [_settings_of(file) for file in files]
-    versions = _joined([settings.versions for settings in every])
+    versions = joined_versions(*(settings.versions for settings in every))
     settings = replace(_unsharded(first), images=max(settings.images for settings in every), versions=versions)
     whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
     return whole
-
-
-def _joined(versions: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What software wrote any of several files, each version once.
-
-    >>> _joined([{"torch": "2.10"}, {"torch": "2.10, 2.11", "numpy": "2.0"}])
-    {'torch': '2.10, 2.11', 'numpy': '2.0'}
-    """
-    found: dict[str, dict[str, None]] = {}
-    for one in versions:
-        for name, text in one.items():
-            found.setdefault(name, {}).update(dict.fromkeys(text.split(", ")))
-    return {name: ", ".join(texts) for name, texts in found.items()}
 
 
 def _unsharded(file: Certificates) -> FileSettings:
