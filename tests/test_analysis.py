@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,21 @@ class TestRounding:
         printed = [float(f"{r:.3}") for r in true]
         low = analysis.lower_end(printed)
         assert (low <= np.array(true)).all()
-        assert (low >= np.array(printed) * (1 - 0.00501)).all()  # and no more is given away than half a digit
+        # And no more is given away than half of the third digit, or of the last decimal that any radius shows.
+        shown = 10.0 ** -max(-int(Decimal(repr(p)).normalize().as_tuple().exponent) for p in printed)
+        spared = np.array(printed) * (1 - 0.00501)
+        assert (
+            low >= (spared if len(set(printed)) < 10 else np.minimum(spared, np.array(printed) - 0.501 * shown))
+        ).all()
+
+    @pytest.mark.parametrize("kind", [".1f", ".2f", ".3f", ".2g", ".3g", ".4g"])
+    @pytest.mark.parametrize("largest", [0.95, 3.8])
+    def test_no_way_to_print_radii_counts_what_was_rounded_up(self, kind: str, largest: float) -> None:
+        true = np.random.default_rng(0).uniform(0.01, largest, 500)
+        printed = np.array([float(f"{r:{kind}}") for r in true])
+        low = analysis.lower_end(printed)
+        assert (low <= true).all()
+        assert (low < printed).any()
 
     @given(st.lists(st.floats(0, 9.99), min_size=1, max_size=20), st.integers(4, 10))
     def test_logs_with_more_decimals_give_away_less(self, true: list[float], decimals: int) -> None:

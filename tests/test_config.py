@@ -206,6 +206,7 @@ def test_a_recipe_that_cannot_be_is_refused(settings: dict[str, Any], message: s
         ({"n0": 0}, "n0 must be at least 1, got 0"),
         ({"n": 0}, "n must be at least 1, got 0"),
         ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1, got 0.0"),
+        ({"alpha": 1e-300}, "alpha must be at least 1e-100, got 1e-300"),
         ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1, got 1.0"),
         ({"seed": -1}, "seed must lie in [0, 2**63), got -1"),
         ({"block": 0}, "the block must hold at least 1 draw, got 0"),

@@ -66,6 +66,11 @@ def test_scaling_reaches_what_nobody_spelled_out(wishes: dict[str, object]) -> N
     assert (config.recipe.epochs, config.recipe.drops, config.method["warmup_epochs"]) == (8, (3, 5), 1)
 
 
+def test_what_a_person_counts_in_epochs_is_not_scaled() -> None:
+    config = made(preset="mnist/0.50/smoothmix-eta5", settings=["warmup_epochs=5"], epochs_scale=0.1)
+    assert (config.recipe.epochs, config.method["warmup_epochs"]) == (9, 5)
+
+
 def test_epochs_alone_leave_the_rest_where_it_is() -> None:
     config = made(preset="mnist/0.50/macer", epochs=3)
     assert (config.recipe.epochs, config.recipe.drops, config.method["defer_epochs"]) == (3, (30, 60), 31)

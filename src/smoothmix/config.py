@@ -206,9 +206,14 @@ def require_sigma(sigma: float) -> None:
     require(math.isfinite(sigma) and sigma > 0, f"sigma must be a positive number, got {sigma}")
 
 
+LEAST_ALPHA = 1e-100
+"""Below about 1e-250 scipy's inverse of the beta distribution gives numbers that are wrong, or none."""
+
+
 def require_alpha(alpha: float) -> None:
-    """Refuse a failure probability outside (0, 1)."""
+    """Refuse a failure probability outside (0, 1), or so small that bounds cannot be computed."""
     require(0 < alpha < 1, f"alpha must lie strictly between 0 and 1, got {alpha}")
+    require(alpha >= LEAST_ALPHA, f"alpha must be at least {LEAST_ALPHA:g}, got {alpha}")
 
 
 def require_seed(seed: int) -> None:

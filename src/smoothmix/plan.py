@@ -74,6 +74,8 @@ def make_config(wishes: Wishes) -> RunConfig:
     if wishes.epochs_scale is not None:
         require(wishes.epochs is None, "give --epochs or --epochs-scale, not both")
         config = scale_epochs(config, wishes.epochs_scale)
+        # What a person counted in epochs is meant as it is said.
+        config = replace(config, method={**config.method, **_method_settings(wishes.settings)})
     recipe = _given(
         epochs=wishes.epochs,
         batch=wishes.batch,

@@ -42,13 +42,15 @@ def _stopped(file: Certificates) -> list[str]:
     draws = np.mean([row.n or 0 for row in file.rows])
     told = "; ACR and accuracy at other radii would be higher with more draws" if file.settings.stopping.radii else ""
     said = [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
-    if given_up := _given_up(file.rows, file.settings.certification, file.settings.stopping):
-        what = f"given up before that for lack of time: {given_up} of {counted(len(file.rows), 'image')}"
-        said.append(f"{what}, whose radii would be larger with more draws")
+    if undecided := _undecided(file.rows, file.settings.certification, file.settings.stopping):
+        said.append(
+            f"not decided: {undecided} of {counted(len(file.rows), 'image')} (given up for lack of time, or drawn for "
+            "another alpha), whose radii would be larger with more draws"
+        )
     return said
 
 
-def _given_up(rows: Sequence[Certificate], how: Certification, stopping: Stopping) -> int:
+def _undecided(rows: Sequence[Certificate], how: Certification, stopping: Stopping) -> int:
     """How many images had not had enough draws by the file's own rules."""
     drawn = [row for row in rows if row.n and row.counts and row.selection_counts and row.selected is not None]
     if not drawn:

@@ -15,6 +15,9 @@ PAPER_DIGITS = 3
 EXACT_DIGITS = 15
 """From so many significant digits on, a printed number is the number."""
 
+FEW = 10
+"""Of fewer different radii, chance may have it that none shows the last digit that is printed."""
+
 Floats = NDArray[np.float64]
 
 
@@ -41,6 +44,8 @@ def lower_end(radius: ArrayLike) -> Floats:
     if digits >= EXACT_DIGITS:
         return np.asarray(radius, dtype=np.float64)
     decimals = max((-int(text.normalize().as_tuple().exponent) for text in texts.values()), default=0)
+    if digits <= PAPER_DIGITS and len(texts) < FEW:  # they may all end in zeros: taken for the field's three digits
+        digits, decimals = PAPER_DIGITS, EXACT_DIGITS
     least = {value: _least(text, digits, decimals) for value, text in texts.items()}
     return np.array([least[value] for value in printed])
 
@@ -49,11 +54,9 @@ def _least(text: Decimal, digits: int, decimals: int) -> float:
     """The lower end of the interval that is printed as `text`, never below 0."""
     if not text:
         return 0.0
-    digits = max(digits, PAPER_DIGITS)
     # Below a power of ten the significant digits begin one place later, so rounding reaches less far down.
     magnitude = text.adjusted() - (text.normalize().as_tuple().digits == (1,))
-    place = magnitude - digits + 1
-    if digits > PAPER_DIGITS:  # may as well be a fixed number of decimals: take the coarser of the two
-        place = max(place, -decimals)
+    # It may as well be a fixed number of decimals: the coarser of the two.
+    place = max(magnitude - digits + 1, -decimals)
     # The nearest float is no more than any float that was rounded up to `text`: none lies between it and the decimal.
     return float(max(text - Decimal(5).scaleb(place - 1), Decimal(0)))

@@ -74,7 +74,7 @@ def train(
     epochs
         Passes over the data; learning-rate drops, warm-up and deferral stay where they are.
     epochs_scale
-        Multiply epochs, drops, warm-up and deferral.
+        Multiply epochs, drops, warm-up and deferral, but for what --set gives.
     batch
         Images read at once.
     learning_rate
