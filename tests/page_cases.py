@@ -124,7 +124,6 @@ def made_page() -> Page:
         confidence=0.95,
         rho=0.001,
         paper_rounding=False,
-        comparable=True,
         warnings=["few images, so wide intervals", f"{HOSTILE}: sigma is not recorded"],
         runs=[base, better, bare_run(HOSTILE)],
         pictures=made_pictures(24, 3, 28, 28),

@@ -51,7 +51,7 @@ class TestCertifiedAccuracy:
         assert ax.get_ylim()[0] == 0
         assert ax.get_ylim()[1] >= 100
 
-    def test_the_largest_radius_is_marked_and_not_rounded_up(self) -> None:
+    def test_the_largest_radius_is_marked_and_rounded_up_as_a_limit(self) -> None:
         few, many = run("few", n=1000), run("many", n=100_000)
         (ax,) = plots.certified_accuracy([few, many, run("again", n=1000)]).axes
         dotted = [line for line in ax.get_lines() if line.get_linestyle() == ":"]
@@ -60,7 +60,7 @@ class TestCertifiedAccuracy:
         said = [float(re.findall(r"≤ ([\d.]+)", text)[0]) for text in texts_of(ax)]
         for number, m in zip(said, (few, many), strict=True):
             assert m.largest_radius is not None
-            assert m.largest_radius - 0.001 < number <= m.largest_radius
+            assert m.largest_radius <= number < m.largest_radius + 0.001
         assert ax.get_xlim()[1] > (many.largest_radius or 0)
 
     def test_a_log_has_no_mark(self) -> None:

@@ -105,13 +105,13 @@ def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path)
     best, second, third = (
         measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes])) for votes in (990, 980, 900)
     )
-    found = make_page([third, second, best], Choices(), title="t").runner_up
+    found = make_page([third, second, best], Choices(), title="t").runners_up[0.5]
     assert found is not None
     assert (found.versus, found.images) == ("980", 3)
     assert found.acr.value == pytest.approx(best.counted.mean() - second.counted.mean())
-    assert make_page([best], Choices(), title="t").runner_up is None
+    assert make_page([best], Choices(), title="t").runners_up == {}
     elsewhere = measure(our_file(tmp_path / "other.tsv", [985], data_hash="other"))
-    assert make_page([best, elsewhere], Choices(), title="t").runner_up is None
+    assert make_page([best, elsewhere], Choices(), title="t").runners_up == {}
 
 
 def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(tm
     other = our_file(tmp_path / "other.tsv", [900, 950, 800] * 20, data="mnist", data_hash="other")
     page = make_page([measure(one), measure(other)], Choices(), title="t")
     assert [run.difference for run in page.runs] == [None, None]
-    assert page.runner_up is None
+    assert page.runners_up == {}
     third, whole = our_file(tmp_path / "third.tsv", [900] * 60), measure(one)
     assert paired_by_image(measure(third).only(np.arange(45, 60)), whole.only(np.arange(50))) is None, "five images"
     assert paired_by_image(measure(third).only(np.arange(5)), whole) is not None, "there are no more than five"
@@ -152,7 +152,7 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
     def table(*every: Measured, wide: bool = False) -> tuple[dict[str, list[str]], bool]:
         grid = summary_grid(make_page(every, Choices(), title="t"), wide=wide)
         cells = {c.key: [line.cells[i].text for line in grid.lines] for i, c in enumerate(grid.columns)}
-        return cells, any(note.startswith("abstention was not measured") for note in grid.notes)
+        return cells, any(note.startswith("abstention is not known") for note in grid.notes)
 
     cells, said = table(skipping)
     assert ("abstention" in cells, said) == (False, True)

@@ -17,6 +17,10 @@ def test_the_slider_reads_off_all_models_at_once(opened: Open) -> None:
     for at in ("0", "0.3", "0.29", "0.294", "0.005", "1.1", "1.6"):
         tab.fill("#radius-box", at)
         assert readings(tab) == [read_off(run, float(at)) for run in page.runs], at
+    for typed, meant in {"0.294": "0.3", "-3": "0", "99": tab.get_attribute("#radius-box", "max")}.items():
+        tab.fill("#radius-box", typed)
+        tab.locator("#radius-box").blur()
+        assert tab.input_value("#radius-box") == tab.inner_text("[data-radius]") == meant
     slider = tab.locator("#radius")
     slider.focus()
     tab.keyboard.press("Home")
@@ -136,3 +140,23 @@ def test_the_keyboard_reaches_the_table_first_and_focus_is_seen(opened: Open) ->
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.textContent") == "Model"
     assert tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_with_every_model_off_the_axes_stay_and_nobody_is_best(opened: Open) -> None:
+    tab = opened(made_page())
+    tab.uncheck("#show-all")
+    for name in ("histogram", "scatter"):
+        until(tab, f"document.getElementById('chart-{name}').layout.yaxis.range.join() === '0,1'")
+    assert tab.locator(".readings .best").count() == 0
+    tab.check("[data-show='0']")
+    until(tab, "document.querySelectorAll('.readings .best').length === 1")
+    assert "gaussian" in tab.inner_text(".readings .best")
+
+
+def test_numbers_of_draws_have_a_column_where_they_differ(opened: Open) -> None:
+    page = made_page()
+    assert "Draws" not in opened(page).inner_text(".summary")
+    fewer = replace(page.runs[0], name="fewer", n=1000, mode="anytime")
+    tab = opened(replace(page, runs=[*page.runs, fewer]))
+    assert "Draws" in tab.inner_text(".summary thead")
+    assert "1,000\nat most" in tab.inner_text(".summary tbody")

@@ -92,7 +92,7 @@ def test_a_page_with_one_run_and_nothing_that_may_be_left_out(opened: Open) -> N
     tab.fill("#radius-box", "0.5")
     assert readings(tab) == [read_off(only, 0.5)]
     assert tab.locator("#gallery, #training, #chart-tails, .warnings, .whisker").count() == 0
-    assert "Abstention was not measured" in tab.locator("#summary").inner_text()
+    assert "How many images the models abstain on is not known" in tab.locator("#summary").inner_text()
     assert "Abstains" not in tab.locator(".summary").inner_text()
     assert "not measured" in tab.locator("#confidence .legend").inner_text()
 

@@ -78,7 +78,7 @@ def against(versus: str, *acr: float) -> Difference:
 
 
 def plain_headline(*runs: RunView, runner_up: Difference | None = None) -> str:
-    page = replace(made_page(), runs=runs, runner_up=runner_up)
+    page = replace(made_page(), runs=runs, runners_up={0.5: runner_up} if runner_up else {})
     return " ".join(sentence.striptags() for sentence in headline(page))
 
 
@@ -117,6 +117,33 @@ def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
     assert unsure.endswith(
         "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to tell the two apart."
     )
+
+
+def test_runs_are_ranked_within_one_noise_level_only() -> None:
+    base, best = made_run("gaussian", mean=0.2), made_run("smoothmix", mean=0.9)
+    ahead = replace(best, difference=against("gaussian", 0.142, 0.12, 0.164))
+    other = made_run("wide noise", mean=1.4, sigma=1.0)
+    first, second = [sentence.striptags() for sentence in headline(replace(made_page(), runs=(base, ahead, other)))]
+    assert first.startswith("At σ 0.5, smoothmix is certifiably robust at average radius")
+    assert first.endswith("above gaussian on the same 50 images.")
+    assert second.startswith("At σ 1, wide noise is certifiably robust at average radius 1.")
+    assert second.endswith("].")
+
+
+def test_runs_that_were_not_certified_alike_are_not_ranked() -> None:
+    base, best = made_run("few draws", mean=0.2), made_run("many draws", mean=0.9)
+    ahead = replace(best, difference=against("few draws", 0.142, 0.12, 0.164))
+    (said,) = headline(replace(made_page(), runs=(base, ahead), unlike=(0.5,)))
+    assert said.striptags().startswith("At σ 0.5, the average radii, from 0.316 (few draws) to 0.889")
+    assert said.striptags().endswith("(many draws), are not ranked: these runs were not certified alike.")
+
+
+def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_few_images() -> None:
+    page = replace(made_page(), runs=[made_run("only", mean=0.5, images=1)], paper_rounding=True)
+    (said,) = headline(page)
+    assert said.striptags().startswith("only has, rounded as in the paper, the average radius 0.")
+    assert "of its 1 image is classified right" in said
+    assert "[" not in said
 
 
 def test_the_headline_of_one_run_and_of_none() -> None:

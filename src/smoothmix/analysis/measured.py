@@ -135,6 +135,12 @@ class Measured:
         right = np.where(self.correct, np.nan_to_num(self.probability), 0.0)
         return metrics.share_at_least(right, at=at)
 
+    def probabilities_told(self, at: Iterable[float]) -> Floats:
+        """The same, where n draws that all agree count as 1 - 1/n: fewer draws must not make a model look surer."""
+        most = np.array([1 - 1 / row.n if row.n else 1.0 for row in self.file.rows])
+        right = np.where(self.correct, np.nan_to_num(np.minimum(self.probability, most)), 0.0)
+        return metrics.share_at_least(right, at=at)
+
     def only(self, images: Ints) -> Measured:
         """The same file as if it held these images only, in their order."""
         order = np.argsort(self.idx)

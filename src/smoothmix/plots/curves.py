@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smoothmix.analysis import Measured
 from smoothmix.plots import style
+from smoothmix.report.numbers import limit as at_most
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -89,7 +90,7 @@ def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
     for limit, n in limits.items():
         ax.axvline(limit, color=style.FAINT, linestyle=":", linewidth=0.8, zorder=1)
         ax.annotate(
-            f"≤ {style.round_down(limit)} (n = {n:,})",
+            f"≤ {at_most(limit)} (n = {n:,})",
             (limit, 1),
             xycoords=("data", "axes fraction"),
             xytext=(2, -1),

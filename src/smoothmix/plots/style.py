@@ -227,12 +227,6 @@ def fitted(name: str, *, width: int = 30, lines: int = 3) -> str:
     return "\n".join(line.rstrip() for line in made)
 
 
-def round_down(value: float, digits: int = 3) -> str:
-    """A radius in few digits, never more than it is."""
-    scale = 10**digits
-    return f"{math.floor(value * scale) / scale:.{digits}f}"
-
-
 def darker(colour: str) -> str:
     """The colour for text, which needs more contrast than a line: mixed with black.
 

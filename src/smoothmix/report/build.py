@@ -30,6 +30,8 @@ from smoothmix.report.published import cuts, paper_acr, preset_of
 from smoothmix.version import __version__
 
 BINS = 40
+FINEST = 100_000
+"""Draws behind a log that does not say how many: the field's usual number."""
 COLUMNS = 8
 """Radii in a table, unless others are asked for."""
 
@@ -65,6 +67,7 @@ def make_page(
     every = _told_apart(every)
     radii = table_radii(every, choices)
     runs = _views(every, radii, choices)
+    levels = {sigma: [m for m in every if m.sigma == sigma] for sigma in dict.fromkeys(m.sigma for m in every)}
     gallery = make_gallery(every, data_dir=data_dir)
     return Page(
         title=title,
@@ -73,10 +76,10 @@ def make_page(
         confidence=choices.confidence,
         rho=choices.rho,
         paper_rounding=any(m.paper_rounding for m in every),
-        comparable=all(not what_differs([m for m in every if m.sigma == sigma]) for sigma in {m.sigma for m in every}),
         warnings=warnings_about(every),
         runs=runs,
-        runner_up=_runner_up(every, runs, choices),
+        unlike=[sigma for sigma, files in levels.items() if what_differs(files)],
+        runners_up={sigma: found for sigma, files in levels.items() if (found := _runner_up(files, choices))},
         pictures=gallery.pictures,
         pictures_note=gallery.note,
         sections=sections,
@@ -127,12 +130,11 @@ def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) 
     return views
 
 
-def _runner_up(every: Sequence[Measured], runs: Sequence[RunView], choices: Choices) -> Difference | None:
+def _runner_up(every: Sequence[Measured], choices: Choices) -> Difference | None:
     """How far the best run is ahead of the next, on the images of both."""
-    ranked = sorted(zip(every, runs, strict=True), key=lambda pair: pair[1].acr.value, reverse=True)
-    if len(ranked) < 2:
+    if len(every) < 2:
         return None
-    best, second = ranked[0][0], ranked[1][0]
+    best, second = sorted(every, key=lambda m: float(m.counted.mean()), reverse=True)[:2]
     gaps = paired_by_image(best, second)
     if gaps is None:
         return None
@@ -222,9 +224,9 @@ def probability_curve(measured: Measured) -> Curve | None:
     """Share of images that are right with a p_A of at least x; None where no file says."""
     if not np.isfinite(measured.probability[measured.correct]).any():
         return None
-    lacking = np.logspace(math.log10(0.5), -5, 90)
-    x = [*(1 - lacking).tolist(), 1.0]
-    return Curve(x=x, y=measured.probabilities_at(x).tolist())
+    most = 1 - 1 / max((row.n for row in measured.file.rows if row.n), default=FINEST)
+    x = [*(1 - np.logspace(math.log10(0.5), math.log10(1 - most), 90)[:-1]).tolist(), most]
+    return Curve(x=x, y=measured.probabilities_told(x).tolist())
 
 
 def histogram(measured: Measured, every: Sequence[Measured]) -> Curve:

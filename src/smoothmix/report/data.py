@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smoothmix.analysis import Estimate
@@ -167,13 +167,24 @@ class Page:
     rho: float
     """Chance that `accuracy_bound` is too high."""
     paper_rounding: bool
-    comparable: bool
-    """Whether all runs of a sigma were certified alike, so that one number may be said to beat another."""
     warnings: Sequence[str]
     runs: Sequence[RunView]
-    runner_up: Difference | None = None
-    """How far the highest ACR lies above the next highest, image by image; None where they share no images."""
+    unlike: Collection[float | None] = ()
+    """Noise levels whose runs were not certified alike, so that none of them may be said to beat another."""
+    runners_up: Mapping[float | None, Difference] = field(default_factory=dict)
+    """By noise level: how far the highest ACR lies above the next, image by image, where the two share images."""
     pictures: Sequence[Picture] = ()
     pictures_note: str = ""
     """What is to be known about the pictures, such as that they are a choice of many."""
     sections: Sequence[Section] = field(default_factory=tuple)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether runs of one noise level were certified alike, at each."""
+        return not self.unlike
+
+    @property
+    def by_sigma(self) -> dict[float | None, list[RunView]]:
+        """The runs of each noise level, in the order in which they come."""
+        levels = dict.fromkeys(run.sigma for run in self.runs)
+        return {sigma: [run for run in self.runs if run.sigma == sigma] for sigma in levels}

@@ -60,7 +60,9 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
         )
         for idx in sorted(tags)
     ]
-    what = f"{len(pictures)} of the {len(images):,} images that all files have" + (f"; {note}" if note else "")
+    whose = "images" if len(every) == 1 else "images that all files have"
+    what = f"{len(pictures)} of the {len(images):,} {whose}" if len(pictures) < len(images) else f"all {whose}"
+    what += f"; {note}" if note else ""
     return Gallery(tuple(pictures), what)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NOTHING = "–"
 
@@ -46,6 +46,15 @@ def radius(value: float | None, decimals: int = 3) -> str:
     if value is None or not math.isfinite(value):
         return NOTHING
     return number(float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR)), decimals)
+
+
+def limit(value: float, decimals: int = 3) -> str:
+    """What nothing can be above, never rounded down: a mean of radii that reach it must not seem to pass it.
+
+    >>> limit(1.23171), limit(0.3)
+    ('1.232', '0.300')
+    """
+    return number(float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)), decimals)
 
 
 def meant(value: float) -> Decimal:

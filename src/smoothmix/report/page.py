@@ -17,7 +17,7 @@ from markupsafe import Markup
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Page, Picture, RunView, Training
 from smoothmix.report.headline import headline
-from smoothmix.report.numbers import meant, number, percent, radius, signed
+from smoothmix.report.numbers import limit, meant, number, percent, radius, signed
 
 SCRIPTS = ("plotly-basic.min.js", "page.js", "table.js", "charts.js", "gallery.js")
 FILTERS = ("wrong", "abstained", "smallest radius", "models disagree")
@@ -28,7 +28,7 @@ def render(page: Page) -> str:
     environment = Environment(
         loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=number, percent=percent, signed=signed, radius=radius)
+    environment.filters.update(number=number, percent=percent, signed=signed, radius=radius, limit=limit)
     scripts = [_asset(name) for name in SCRIPTS]
     text = environment.get_template("template.html").render(
         page=page,
@@ -36,6 +36,7 @@ def render(page: Page) -> str:
         headline=headline(page),
         baselines={run.difference.versus for run in page.runs if run.difference},
         cautions=_cautions(page),
+        differing=[name for name in ("n", "alpha") if len({getattr(run, name) for run in page.runs} - {None}) > 1],
         slider=_slider(page),
         filters={tag: sum(tag in picture.tags for picture in page.pictures) for tag in FILTERS},
         published_accuracy=_published_accuracy,
@@ -65,19 +66,16 @@ def _policy(scripts: Iterable[str]) -> str:
 
 def payload(page: Page) -> dict[str, Any]:
     """What the scripts draw, with no more digits than can be seen. Radii and shares are cut, never rounded up."""
-    tails = [_tail(p) for run in page.runs if run.probabilities for p in run.probabilities.x]
-    certain = max(filter(math.isfinite, tails), default=1.0) + 0.5  # where p = 1 is drawn: it has no place of its own
     axes: Axes = {}
     return {
-        "runs": [_run(page, run, axes, certain=certain) for run in page.runs],
+        "runs": [_run(page, run, axes) for run in page.runs],
         "axes": list(axes),
         "pictures": [_picture(picture) for picture in page.pictures],
-        "certain": _float(certain) if math.inf in tails else None,
     }
 
 
-def _run(page: Page, run: RunView, axes: Axes, *, certain: float) -> dict[str, Any]:
-    tails = run.probabilities and Curve(x=[min(_tail(p), certain) for p in run.probabilities.x], y=run.probabilities.y)
+def _run(page: Page, run: RunView, axes: Axes) -> dict[str, Any]:
+    tails = run.probabilities and Curve(x=[_tail(p) for p in run.probabilities.x], y=run.probabilities.y)
     clean = next((share for at, share in zip(page.radii, run.accuracy, strict=True) if at == 0), None)
     return {
         "name": run.name,
@@ -138,7 +136,7 @@ def _float(value: float | None, digits: int = 5) -> float | None:
 
 def _tail(p: float) -> float:
     """Where a probability lies on an axis that has room for .9, .99, .999 and so on: -log10(1 - p)."""
-    return -math.log10(1 - p) if p < 1 else math.inf
+    return -math.log10(1 - p)
 
 
 def _json(value: Any) -> Markup:

@@ -36,7 +36,14 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
     notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
     grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
-    return marked(grid) if page.comparable else grid
+    if not page.comparable:
+        return grid
+    found = marked(grid)
+    marks = any(cell.bold or cell.underlined for line in found.lines for cell in line.cells)
+    return replace(found, notes=(*notes, MARKS)) if marks and not wide else found
+
+
+MARKS = "bold: above Gaussian training at the same sigma; underlined: above every method that is not SmoothMix"
 
 
 MAY_BE_EMPTY = ("abstention", "deviations_away")
@@ -78,7 +85,7 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
     versus = [f"vs baseline: {name}, image by image on {counted(images, 'image')}" for name, images in pairs]
     if not any(run.abstention for run in page.runs):
-        cautions.append("abstention was not measured: images that were classified wrong had no further draws")
+        cautions.append("abstention is not known: images that selection got wrong had no further draws")
     return (interval, *versus, *page.warnings, *cautions)
 
 

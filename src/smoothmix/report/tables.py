@@ -132,19 +132,22 @@ def to_markdown(grid: Grid) -> str:
     head = [column.name for column in grid.columns]
     rows = [[_markdown_cell(cell) for cell in line.cells] for line in grid.lines]
     ruler = ["---" if index == 0 else "---:" for index in range(len(head))]
-    lines = ["| " + " | ".join(row) + " |" for row in ([_escape_bar(name) for name in head], ruler, *rows)]
-    notes = ["", *(f"- {note}" for note in grid.notes)] if grid.notes else []
-    return "\n".join([f"**{grid.title}**", "", *lines, *notes]) + "\n"
+    lines = ["| " + " | ".join(row) + " |" for row in ([_markdown_text(name) for name in head], ruler, *rows)]
+    notes = ["", *(f"- {_markdown_text(note)}" for note in grid.notes)] if grid.notes else []
+    return "\n".join([f"**{_markdown_text(grid.title)}**", "", *lines, *notes]) + "\n"
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _escape_bar(cell.text)
+    text = _markdown_text(cell.text)
     text = f"<u>{text}</u>" if cell.underlined and text else text
     return f"**{text}**" if cell.bold and text else text
 
 
-def _escape_bar(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+def _markdown_text(text: str) -> str:
+    """The text with what Markdown would take for marks escaped."""
+    for mark in "|*`":
+        text = text.replace(mark, f"\\{mark}")
+    return text.replace("\n", " ").replace("<", "&lt;")
 
 
 def to_latex(grid: Grid) -> str:
@@ -175,6 +178,7 @@ def _says(column: Sequence[Cell]) -> bool:
 
 def _latex_cell(cell: Cell) -> str:
     text = latex_text(cell.text)
+    text = "{}" + text if text.startswith("[") else text  # after the end of a row, it would be how much room to leave
     text = rf"\underline{{{text}}}" if cell.underlined and text else text
     return rf"\textbf{{{text}}}" if cell.bold and text else text
 

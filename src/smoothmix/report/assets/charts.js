@@ -74,7 +74,7 @@
     };
   }
 
-  const share = (text) => ({ text, tickformat: ".0%", range: [0, 1.02], zeroline: false });
+  const share = (text) => ({ text, tickformat: "~%", range: [0, 1.02], zeroline: false });
 
   // Where no number of equal votes could certify more. Labels stand above the curves; those that would touch are one.
   function cliffs() {
@@ -86,7 +86,7 @@
       if (last && place - last[0] < room) last.push(place);
       else groups.push([place]);
     }
-    const down = (value) => (Math.floor(tidy(value * 1000)) / 1000).toFixed(3);
+    const up = (value) => (Math.ceil(tidy(value * 1000)) / 1000).toFixed(3); // a limit
     const line = { color: colour("soft"), width: 1.5, dash: "dot" };
     return {
       shapes: places.map((x) => ({ type: "line", x0: x, x1: x, y0: 0, y1: 1, yref: "paper", line, layer: "below" })),
@@ -98,7 +98,7 @@
         xanchor: "center",
         showarrow: false,
         font: { size: 12, color: colour("soft") },
-        text: "≤ " + [...new Set([group[0], group.at(-1)].map(down))].join("–"),
+        text: "≤ " + [...new Set(group.map(up))].join(", "),
       })),
     };
   }
@@ -108,7 +108,7 @@
     const margin = { ...MARGIN, t: annotations.length ? 24 : MARGIN.t };
     const line = { color: colour("accent"), width: 2 };
     const marker = { type: "line", x0: radius, x1: radius, y0: 0, y1: 1, yref: "paper", line };
-    const x = { text: "radius", range: [0, end * ROOM], zeroline: false, unifiedhovertitle: { text: "radius %{x}" } };
+    const x = { text: "radius (L2)", range: [0, end * ROOM], zeroline: false, unifiedhovertitle: { text: "radius %{x}" } };
     const grid = steps(end, step);
     return {
       traces: every((run, i) => falling(run, i, run.curve, grid)),
@@ -120,16 +120,17 @@
     const known = runs.filter((run) => run.tails && run.tails[0].length);
     const first = Math.min(...known.map((run) => run.tails[0][0]));
     const last = Math.max(1, ...known.map((run) => run.tails[0].at(-1)));
-    const nines = steps(Math.floor(data.certain ? last - 0.3 : last), 1).slice(1);
+    const wide = document.getElementById("chart-tails").clientWidth > 480;
+    const nines = steps(Math.floor(last), 1).slice(1).filter((k) => wide || k % 2);
     const ticks = first < 0.2 ? [[1, "0"]] : [];
     ticks.push([0.5, ".5"], ...nines.map((k) => [10 ** -k, "." + "9".repeat(k)]));
-    if (data.certain) ticks.push([10 ** -data.certain, "1"]);
     const x = {
       text: "probability p<sub>A</sub> of the class under noise",
       type: "log", // of 1 - p, from right to left
       range: [0.02 * last - first, -last * 1.03],
       tickvals: ticks.map(([place]) => place),
       ticktext: ticks.map(([, text]) => text),
+      tickangle: 0,
       showgrid: true,
       zeroline: false,
       unifiedhovertitle: { text: "p<sub>A</sub> at least 1 − %{x:.2~g}" },
@@ -153,8 +154,8 @@
       made.line.shape = "hvh";
       return some ? { ...made, fill: "tozeroy", fillcolor: faint(made.line.color, 0.1) } : made;
     };
-    const x = { text: "certified radius", range: [0, end * ROOM], zeroline: false, unifiedhovertitle: { text: "radius about %{x:.3~g}" } };
-    return { traces: every(bins), layout: layout(x, { text: "share of images", tickformat: ".0%", rangemode: "tozero" }) };
+    const x = { text: "certified radius (L2)", range: [0, end * ROOM], zeroline: false, unifiedhovertitle: { text: "radius about %{x:.3~g}" } };
+    return { traces: every(bins), layout: layout(x, { text: "share of images", tickformat: "~%", rangemode: "tozero" }) };
   };
 
   figures["chart-scatter"] = () => {
@@ -169,8 +170,8 @@
       const hovertemplate = "ACR %{x:.3f}<br>accuracy %{y:.1%}";
       return { ...made, marker: { ...made.marker, size: 12 }, error_x: bars(run.acr, pale), error_y: bars(accuracy, pale), hovertemplate };
     };
-    const x = { text: "average certified radius", zeroline: false, showgrid: true };
-    return { traces: every(point), layout: layout(x, { text: "certified accuracy at 0", tickformat: ".0%", zeroline: false }, { hovermode: "closest" }) };
+    const x = { text: "average certified radius (L2)", zeroline: false, showgrid: true };
+    return { traces: every(point), layout: layout(x, { text: "certified accuracy at 0", tickformat: "~%", zeroline: false }, { hovermode: "closest" }) };
   };
 
   const longest = Math.max(...runs.map((run) => run.training?.epochs.length ?? 0));
@@ -194,7 +195,7 @@
     });
     figures["chart-accuracy"] = () => ({
       traces: learned(({ accuracy }) => accuracy, "%{y:.1%}"),
-      layout: layout(epochs, { text: "", tickformat: ".0%" }),
+      layout: layout(epochs, { text: "", tickformat: "~%" }),
     });
     figures["chart-rate"] = () => ({
       traces: learned(({ rate }) => rate, "%{y:.3g}", "hv"),
@@ -205,6 +206,8 @@
   function draw(id) {
     const box = document.getElementById(id);
     const { traces, layout } = figures[id]();
+    // Without a line, plotly makes up an axis from -1 to 6.
+    if (!traces.length) for (const axis of [layout.xaxis, layout.yaxis]) axis.range ??= [0, 1];
     layout.height = box.clientHeight;
     layout.width = box.clientWidth;
     return Plotly.react(box, traces, layout, { displayModeBar: false, responsive: false });
@@ -227,23 +230,24 @@
   let pause = 0;
 
   function read(value, from) {
-    radius = Math.min(Math.max(value, 0), end);
+    // What is said is what is read off: the next step up, which claims no more than the file does.
+    radius = tidy(Math.min(Math.max(Math.ceil(tidy(value / step)) * step, 0), end));
     if (from !== slider) slider.value = radius;
     if (from !== number) number.value = tidy(radius);
     const shares = runs.map((run) => at(run.curve, radius));
-    const best = Math.max(...shares);
+    const best = Math.max(...shares.filter((_, i) => shown[i]));
     document.querySelector("[data-radius]").textContent = tidy(radius);
     rows.forEach((row, i) => {
       row.querySelector(".value").textContent = percent(shares[i]);
       row.querySelector("small").textContent = `${Math.round(shares[i] * runs[i].images).toLocaleString("en")} of ${runs[i].images.toLocaleString("en")}`;
       row.querySelector(".bar").style.setProperty("--share", `${100 * shares[i]}%`);
-      row.classList.toggle("best", runs.length > 1 && best > 0 && shares[i] === best);
+      row.classList.toggle("best", shown[i] && runs.length > 1 && best > 0 && shares[i] === best);
     });
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => Plotly.relayout(curve, { "shapes[0].x0": radius, "shapes[0].x1": radius }));
     clearTimeout(pause); // a screen reader hears the numbers once the slider rests
     pause = setTimeout(() => {
-      const each = runs.map((run, i) => `${run.name} ${percent(shares[i])}`).join(", ");
+      const each = every((run, i) => `${run.name} ${percent(shares[i])}`).join(", ");
       document.getElementById("reading-status").textContent = `At radius ${tidy(radius)}: ${each}`;
     }, 700);
   }
@@ -256,11 +260,13 @@
     all.checked = shown.every(Boolean);
     all.indeterminate = !all.checked && shown.some(Boolean);
     drawAll();
+    read(radius);
   }
 
   function listen() {
     slider.addEventListener("input", () => read(Number(slider.value), slider));
     number.addEventListener("input", () => number.value !== "" && read(Number(number.value), number));
+    number.addEventListener("change", () => read(number.value === "" ? radius : Number(number.value)));
     curve.on("plotly_click", ({ points }) => read(points[0].x));
     all.addEventListener("change", () => show(runs.keys(), all.checked));
     for (const box of boxes) box.addEventListener("change", () => show([Number(box.dataset.show)], box.checked));
