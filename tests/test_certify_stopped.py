@@ -164,7 +164,7 @@ def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(smoothm
     how = ("--max", 2, "--mode", "anytime", "--radii", "0.5", "--seconds", "0.000001")
     stopped = smoothmix("certify", "run", *how)
     assert stopped.code == REQUEUE
-    assert "no image could be finished in the time given; those in work are kept" in stopped.err
+    assert "the first image could not be finished in the time given" in stopped.err
 
 
 def test_a_library_call_hears_of_it_too(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
     again = smoothmix("certificates", "recompute", "certificates.tsv", "--alpha", 0.01)
     assert again.code == 0
     assert certificates.verify(certificates.read(mine / "certificates-alpha0.01.tsv")).ok
+    assert smoothmix("certificates", "recompute", ".", "--alpha", 0.02).code == 0, "a folder stands for the file in it"
+    assert (mine / "certificates-alpha0.02.tsv").exists()
     log = smoothmix("certificates", "export", "certificates.tsv", "--format", "cohen").out
     assert log.startswith("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t0\t")
     for again in (

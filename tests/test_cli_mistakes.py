@@ -33,6 +33,12 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["certify", "run", "--precision", "fp16"], 2, 'Choose from: "fp32", "bf16"'),
         (["certify", "run", "--sgima", "1"], 2, "Did you mean --sigma?"),
         (["certify", "--model", "nowhere:f", "--data", "sample", "--sigma", "1"], 2, "cannot import 'nowhere'"),
+        (["certify", "--model", "nets.py:f", "--data", "sample", "--sigma", "1"], 2, "without its .py: write nets:f"),
+        (
+            ["report", "run", "--data-dir", "nowhere", "--out", "r.html"],
+            2,
+            "--data-dir nowhere: there is no such folder",
+        ),
         (["certify", "--model", "json:dumps", "--data", "sample"], 2, "json:dumps raised TypeError"),
         (["certify", "--model", "torch.nn:Identity", "--data", "sample"], 2, "--sigma is needed"),
         (["certify", "--model", "torch.nn:Identity", "--sigma", "1"], 2, "--data is needed"),

@@ -108,7 +108,7 @@ def test_sample_has_training_images_of_mnist_alone():
 
 def test_check_reports_each_split_and_never_raises(tmp_path):
     assert check("sample") == [
-        Check(split, True, f"{count} images 1x28x28, fingerprint {load('sample', split).fingerprint}")
+        Check(split, True, f"{count} images 1x28x28, 10 classes, fingerprint {load('sample', split).fingerprint}")
         for split, count in (("train", "4,000"), ("test", "1,000"))
     ]
     for name in ("mnist", "fashion-mnist", "cifar10", "imagenet", f"folder:{tmp_path}/x", f"npz:{tmp_path}/x"):

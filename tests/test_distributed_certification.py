@@ -122,7 +122,7 @@ class TestGoingOn:
 
     def test_time_that_is_up_leaves_the_rest_for_the_same_command(self, tmp_path: Path) -> None:
         path, settings, no_time = tmp_path / "c.tsv", run_settings(anytime=True), Budget(seconds=1e-6)
-        with pytest.raises(SmoothmixError, match="no image could be finished in the time given"):
+        with pytest.raises(SmoothmixError, match="the first image could not be finished in the time given"):
             certify_as(Place(0, 2), settings, path, budget=no_time)
         certify_as(ALONE, settings, path, shards="2/4")
         outcome = certify_as(Place(0, 2), settings, path, budget=no_time)

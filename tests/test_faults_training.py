@@ -15,7 +15,7 @@ from smoothmix import presets
 from smoothmix import trainer as loop
 from smoothmix.checkpoint import load_state
 from smoothmix.config import RunConfig
-from smoothmix.interruption import REQUEUE, Stopped, StopRequest, stop_on_sigterm
+from smoothmix.interruption import REQUEUE, Stopped, StopRequest, stop_on_interrupt, stop_on_sigterm
 from smoothmix.run_folder import RunFolder
 from smoothmix.train import training
 
@@ -104,6 +104,27 @@ def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(tmp_p
     state = load_state(RunFolder(tmp_path / "run").state)
     assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.said
     assert train_here(config, tmp_path / "run") == whole
+
+
+def test_ctrl_c_is_answered_with_a_checkpoint_too(tmp_path: Path, jobs: Jobs) -> None:
+    config = tiny_run(tmp_path, epochs=20)
+    job = jobs.smoothmix(*TRAIN, "run")
+    until_saved(tmp_path / "run")
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130
+    assert "stopping after this step (Ctrl-C again: at once)" in job.said
+    state = load_state(RunFolder(tmp_path / "run").state)
+    assert f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; the checkpoint" in job.said
+    assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
+
+
+def test_a_second_ctrl_c_waits_for_nothing() -> None:
+    stop = StopRequest()
+    with stop_on_interrupt(stop, lambda: None):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (stop.asked, stop.by_hand) == (True, True)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(tmp_path: Path, jobs: Jobs) -> None:

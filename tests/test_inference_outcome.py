@@ -164,3 +164,40 @@ def test_a_network_that_draws_random_numbers_is_told_of() -> None:
         sm.Smoothed(nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), sigma=0.5, num_classes=2).votes(
             image, n=10
         )
+
+
+class MixesTheBatch(nn.Module):
+    """Gives each image the answer for the mean of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(x.mean(0, keepdim=True).expand_as(x).flatten(1))
+        return logits
+
+
+class NormalisesTheBatch(nn.Module):
+    """BatchNorm by a function, without statistics of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(F.batch_norm(x, None, None, training=True).flatten(1))
+        return logits
+
+
+@pytest.mark.parametrize("network", [MixesTheBatch, NormalisesTheBatch])
+def test_a_network_whose_answer_depends_on_its_batch_is_refused(network: type[nn.Module]) -> None:
+    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=2)
+    with pytest.raises(UsageError, match="depends on the others in its batch"):
+        smoothed.certify(torch.rand(1, 3, 2, 2), n=1000)
+
+
+@pytest.mark.parametrize("what", [lambda x: x, "network"], ids=["a function", "a name"])
+def test_what_is_no_network_is_refused(what: object) -> None:
+    with pytest.raises(UsageError, match=r"a network is a torch\.nn\.Module, not (function|str)"):
+        sm.Smoothed(what, sigma=0.5, num_classes=2)  # type: ignore[arg-type]

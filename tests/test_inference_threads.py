@@ -51,11 +51,17 @@ class Keeps(nn.Module):
 class KeepsInMemory(Keeps):
     """Keeps it in a buffer, which a copy could share."""
 
+    room: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("room", torch.zeros(64, 10))
+
     def forward(self, x: Tensor) -> Tensor:
-        self.seen.copy_(x.mean((0, 1, 2))[:10])
+        self.room[: len(x)].copy_(x.mean((1, 2))[:, :10])
         for _ in range(20):
             torch.linalg.matrix_norm(x)
-        return super().forward(x) + 10 * self.seen
+        return super().forward(x) + 10 * self.room[: len(x)]
 
 
 class Uncopyable(Keeps):

@@ -63,7 +63,7 @@ def test_a_study_that_is_interrupted_goes_on(
         patched.setattr(Case, "attacked", stopping_at(5, interrupt))
         done = smoothmix(*command(name, "parts"))
     assert done.code == 130
-    assert "interrupted; the same command goes on from here" in done.err
+    assert "interrupted; the same command goes on from what was saved" in done.err
     (begun,) = (tmp_path / "parts").iterdir()
     assert 1 <= begun.read_text().count('"found"') <= 7
     begun.write_text(begun.read_text() + '{"model": "cut o')

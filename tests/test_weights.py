@@ -89,6 +89,22 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(tmp_path: Path) ->
     assert "lacks 49 (normalise.mean, normalise.std, body.conv1.weight, ...)" in refusal(load_weights, small(), path)
 
 
+def test_weights_of_a_network_that_ran_in_parallel_fit(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    trained, fresh = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 2))
+    torch.save({f"module.{name}": value for name, value in trained.state_dict().items()}, tmp_path / "w.pt")
+    load_weights(fresh, tmp_path / "w.pt")
+    assert state_hash(fresh) == state_hash(trained)
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    broken = nn.Linear(3, 2)
+    nn.init.constant_(broken.bias, float("nan"))
+    torch.save(broken.state_dict(), tmp_path / "w.pt")
+    with pytest.raises(CheckpointError, match=r"w\.pt holds weights that are not finite \(bias"):
+        load_weights(nn.Linear(3, 2), tmp_path / "w.pt")
+
+
 def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
     network = small()
     value = state_hash(network)

@@ -106,8 +106,8 @@ def certify_file(
 def undecided(path: Path) -> Stopped:
     """That the time was up too early, and what to do."""
     return Stopped(
-        f"{path}: no image could be finished in the time given; those in work are kept, and the same command goes on "
-        "with them"
+        f"{path}: the first image could not be finished in the time given, and rows come in the order of the images; "
+        "those in work are kept, and the same command goes on with them"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -187,6 +187,8 @@ class Certification:
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
+        for name in ("n0", "n", "block"):
+            require_whole(name, getattr(self, name))
         require(self.n0 >= 1, f"n0 must be at least 1, got {self.n0}")
         require(self.n >= 1, f"n must be at least 1, got {self.n}")
         require_alpha(self.alpha)
@@ -201,9 +203,16 @@ def require(condition: bool, message: str) -> None:
         raise UsageError(message)
 
 
+def require_whole(name: str, value: object) -> None:
+    """Refuse what is not a whole number; numpy's will do, 1e3 will not."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(whole, f"{name} must be a whole number, got {value!r}")
+
+
 def require_sigma(sigma: float) -> None:
     """Refuse a noise level that is not a positive finite number."""
-    require(math.isfinite(sigma) and sigma > 0, f"sigma must be a positive number, got {sigma}")
+    number = isinstance(sigma, Real) and math.isfinite(sigma)
+    require(number and sigma > 0, f"sigma must be a positive number, got {sigma!r}")
 
 
 LEAST_ALPHA = 1e-100
@@ -218,6 +227,7 @@ def require_alpha(alpha: float) -> None:
 
 def require_seed(seed: int) -> None:
     """Refuse a seed that is negative or does not fit into TOML's 64-bit integers."""
+    require_whole("seed", seed)
     require(0 <= seed < 2**63, f"seed must lie in [0, 2**63), got {seed}")
 
 

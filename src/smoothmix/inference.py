@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.config import FUSED, Engine, Precision
+from smoothmix.errors import UsageError
 from smoothmix.fusion import fused
 from smoothmix.memory import keep_freed_memory
 
@@ -120,6 +121,7 @@ def prepared(
     if not _alike(_outcome(plain, trial), expected):
         warnings.warn(RANDOM, stacklevel=2)
         return plain
+    _require_alone(plain, trial, expected)
     if base is None or not on_cpu or len(shape) != 3:
         return plain
     for faster in _faster(base, plain, fuse=engine == "auto" and precision == "fp32"):
@@ -133,6 +135,18 @@ RANDOM = (
     "the network gives other logits each time for the same images (dropout outside of training mode, say): its votes "
     "cannot be had again from the seed; the guarantee holds if its random numbers have nothing to do with the noise"
 )
+
+
+def _require_alone(ready: Prepared, images: Tensor, expected: Tensor) -> None:
+    """Refuse a network whose answer for an image depends on the others in its batch: it classifies no single image."""
+    alone = [_outcome(ready, image) for image in torch.split(images, 1)]
+    for found, together in zip(alone, torch.split(expected, 1), strict=False):
+        # Kernels for other sizes round otherwise, on some devices in the third digit.
+        if found is not None and found.shape == together.shape and not _alike(found, together, tolerance=0.03):
+            raise UsageError(
+                "the network's answer for an image depends on the others in its batch, as if it took statistics of it: "
+                "such a network cannot be certified"
+            )
 
 
 def _faster(base: nn.Module, plain: Prepared, *, fuse: bool) -> Iterator[Prepared]:
@@ -244,11 +258,12 @@ def _outcome(ready: Prepared, images: Tensor) -> Tensor | None:
     return logits if usable else None
 
 
-def _alike(found: Tensor | None, expected: Tensor) -> bool:
+def _alike(found: Tensor | None, expected: Tensor, *, tolerance: float = 1e-3) -> bool:
     """Whether these are the expected logits but for rounding."""
     if found is None or found.shape != expected.shape:
         return False
-    return torch.allclose(expected, found, rtol=1e-3, atol=1e-3 * max(1e-6, float(expected.abs().max())))
+    largest = max(1e-6, float(expected.abs().max()))
+    return torch.allclose(expected, found, rtol=tolerance, atol=tolerance * largest)
 
 
 def _fused_twin(base: nn.Module) -> nn.Module | None:

@@ -18,11 +18,20 @@ T = TypeVar("T")
 REQUEUE = 75
 """Exit code of a run that was stopped in time and wants to be started again: EX_TEMPFAIL of sysexits.h."""
 
+INTERRUPTED = 130
+"""Exit code of what a person broke off, as shells have it: 128 + SIGINT."""
+
 
 class Stopped(SmoothmixError):  # noqa: N818 - nothing went wrong
     """The run ended early because it was told to, with its state on disk."""
 
     exit_code = REQUEUE
+
+
+class Interrupted(Stopped):
+    """The same by a person's Ctrl-C, who need not be asked to start it again."""
+
+    exit_code = INTERRUPTED
 
 
 class _Now(BaseException):
@@ -39,6 +48,8 @@ class StopRequest:
     """Whether someone has asked for an end."""
 
     asked: bool = False
+    by_hand: bool = False
+    """Whether it was a person, by Ctrl-C."""
     _breakable: bool = False
 
     def ask(self) -> None:
@@ -47,6 +58,13 @@ class StopRequest:
         if self._breakable:
             self._breakable = False
             raise _Now
+
+    def interrupt(self) -> None:
+        """Ask for it by Ctrl-C. Whoever does so twice does not want to wait."""
+        if self.asked:
+            raise KeyboardInterrupt
+        self.by_hand = True
+        self.ask()
 
     def unless_asked(self, work: Callable[[], T]) -> T | None:
         """What some work without lasting effects gives, or None if an end is asked for before it is done.
@@ -81,7 +99,7 @@ def sigterm_raises() -> Iterator[None]:
             raise _Now
 
     try:
-        with _hearing_sigterm(leave):
+        with _hearing(signal.SIGTERM, leave):
             yield
     except _Now as now:
         raise Stopped("stopped by SIGTERM; what was done is on disk, and the same command goes on from there") from now
@@ -94,12 +112,25 @@ def stop_on_sigterm() -> Iterator[StopRequest]:
     Slurm sends it 30 seconds before SIGKILL, and torchrun hands it on to the processes it has started.
     """
     request = StopRequest()
-    with _hearing_sigterm(request.ask):
+    with _hearing(signal.SIGTERM, request.ask):
         yield request
 
 
 @contextmanager
-def _hearing_sigterm(answer: Callable[[], None]) -> Iterator[None]:
+def stop_on_interrupt(request: StopRequest, tell: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, the first Ctrl-C asks for an end at the next safe point, which `tell` may say."""
+
+    def answer() -> None:
+        if not request.asked:
+            tell()
+        request.interrupt()
+
+    with _hearing(signal.SIGINT, answer):
+        yield
+
+
+@contextmanager
+def _hearing(what: signal.Signals, answer: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can hear signals
         yield
         return
@@ -109,8 +140,8 @@ def _hearing_sigterm(answer: Callable[[], None]) -> Iterator[None]:
         if os.getpid() == owner:  # processes that read pictures are ended by their owner
             answer()
 
-    before = signal.signal(signal.SIGTERM, hear)
+    before = signal.signal(what, hear)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(what, before)

@@ -23,6 +23,7 @@ from smoothmix.config import (
     require_precision,
     require_seed,
     require_sigma,
+    require_whole,
 )
 from smoothmix.distributed import ALONE, Place
 from smoothmix.errors import SmoothmixError, UsageError
@@ -107,10 +108,13 @@ class Sampler:
     _ready: Prepared | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
+        require(isinstance(self.model, nn.Module), f"a network is a torch.nn.Module, not {type(self.model).__name__}")
         require_sigma(self.sigma)
         require_seed(self.seed)
         require_precision(self.precision)
         require_engine(self.engine)
+        require_whole("num_classes", self.num_classes)
+        require_whole("block", self.block)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         require(self.block >= 1, f"the block must hold at least 1 draw, got {self.block}")
         for name, module in self.model.named_modules():
@@ -229,7 +233,8 @@ class Sampler:
 
     def _check(self, logits: Tensor, count: int) -> None:
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
-            raise UsageError("the network must return a tensor of logits, one for each class")
+            got = str(logits.dtype) if isinstance(logits, Tensor) else type(logits).__name__
+            raise UsageError(f"the network must return a tensor of logits, one for each class, not {got}")
         if logits.shape != (count, self.num_classes):
             classes = logits.shape[1] if logits.ndim == 2 and len(logits) == count else 0
             raise UsageError(

@@ -144,9 +144,18 @@ def require_enough_draws(n: int, *, alpha: float, sigma: float, wanted: float = 
     goal = f"the radius {wanted:g} at sigma {sigma:g}" if wanted > 0 else "anything"
     require(
         n >= least,
-        f"n={n} draws at alpha={alpha:g} can never certify {goal}: it takes n={least} or more, "
+        f"n={n} draws at alpha={alpha:g} can never certify {goal}: it takes n={_readable(least)} or more, "
         "even if every vote agrees",
     )
+
+
+def _readable(number: int) -> str:
+    """A whole number, about so large where nobody would read all its digits.
+
+    >>> _readable(123456), _readable(10**72)
+    ('123456', '1e+72')
+    """
+    return str(number) if number < 10**12 else f"{number:.1g}"
 
 
 def _require_counts(successes: Floats, trials: Floats) -> None:

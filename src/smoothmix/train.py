@@ -70,6 +70,8 @@ def training(
         f"for testing {list(test.shape)} and {test.num_classes}",
     )
     config = _completed(config, method, train)
+    if train.fingerprint == test.fingerprint:
+        config = _with_note(config, "trained on the images that it is tested on: its accuracy says nothing of others")
     if place.is_main:
         say_doubts(method.sigma, train)
     device = own_device(torch.device(device), place)

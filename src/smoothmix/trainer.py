@@ -16,7 +16,7 @@ from smoothmix.checkpoint import State, load_latest, save_state
 from smoothmix.config import RunConfig
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
-from smoothmix.interruption import Stopped, StopRequest
+from smoothmix.interruption import Interrupted, Stopped, StopRequest
 from smoothmix.memory import keep_freed_memory
 from smoothmix.methods import Loss, Method
 from smoothmix.run_folder import RunFolder
@@ -209,9 +209,10 @@ class Trainer:
         self._require_whole()
         if self.team.place.is_main:
             self.save()
+        kind, why = (Interrupted, "interrupted") if self.stop.by_hand else (Stopped, "stopped by SIGTERM")
         return self.team.ending(
-            Stopped(
-                f"stopped by SIGTERM in epoch {self.state.epoch + 1} after step {self.state.step} of {steps}; "
+            kind(
+                f"{why} in epoch {self.state.epoch + 1} after step {self.state.step} of {steps}; "
                 "the checkpoint is saved, and the same command goes on from there"
             )
         )

@@ -23,6 +23,8 @@ from smoothmix.torch_files import load_plain
 CONTAINERS = ("state_dict", "net", "model")  # where a published checkpoint may have its weights
 PREFIXES = ("", "1.", "1.module.", "module.", "module.1.", "body.")
 """Before a tensor's name in files of Sequential(normalise, network), of DataParallel, and of our own networks."""
+PARALLEL = "module."
+"""What DataParallel puts before every name."""
 BATCH_COUNTER = "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
 PLAIN_NUMBERS = frozenset(
     {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8}
@@ -42,6 +44,8 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
 def load_weights(model: nn.Module, path: str | Path) -> None:
     """Put a file's weights into a network that has exactly the names and shapes of the file."""
     given, wanted = _tensors_in(_read(Path(path)), path), _state(model)
+    if not wanted.keys() & given.keys() and all(name.startswith(PARALLEL) for name in given):
+        given = {name.removeprefix(PARALLEL): value for name, value in given.items()}
     _put(model, given, {name: name for name in wanted if name in given}, path, exact=True)
 
 
@@ -100,6 +104,9 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
 def load_function(spec: str) -> Callable[..., nn.Module]:
     """The function `package.module:function` that builds a network; the current folder can be imported from."""
     module, _, name = spec.partition(":")
+    if module.endswith(".py"):
+        plain = f"{module.removesuffix('.py')}:{name or 'function'}"
+        raise UsageError(f"{spec!r}: a module is named without its .py: write {plain}")
     if not name or not all(part.isidentifier() for part in module.split(".")):
         raise UsageError(f"{spec!r} does not name a function: write package.module:function")
     if (here := str(Path.cwd())) not in sys.path:
@@ -108,6 +115,8 @@ def load_function(spec: str) -> Callable[..., nn.Module]:
         function = getattr(import_module(module), name, None)
     except (ImportError, SyntaxError) as error:
         raise UsageError(f"cannot import {module!r}: {error}") from error
+    if isinstance(function, nn.Module):
+        raise UsageError(f"{spec!r} is a network: name a function that makes and returns it")
     if not callable(function):
         raise UsageError(f"there is no function {name!r} in {module!r}")
 
@@ -161,7 +170,10 @@ def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | P
         f"{k.format(len(n))} ({', '.join(map(shown, n[:3]))}{', ...' * (len(n) > 3)})" for k, n in faults.items() if n
     ]
     if told:
-        raise CheckpointError(f"{path} does not fit the network: it {', '.join(told)}")
+        raise CheckpointError(f"{path} does not fit the network: it {' and '.join(told)}")
+    broken = [name for name, source in places.items() if not bool(given[source].isfinite().all())]
+    if broken:
+        raise CheckpointError(f"{path} holds weights that are not finite ({shown(broken[0])} and perhaps others)")
     model.load_state_dict({name: given[source] for name, source in places.items()}, strict=False)
 
 

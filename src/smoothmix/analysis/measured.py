@@ -162,6 +162,9 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
     config, training = _run(file.path.parent) if file.path.name.startswith("certificates.") else (None, ())
+    if config and file.settings and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}"):
+        # Someone's own network was certified into a folder that holds another run.
+        config, training = None, ()
     return from_file(
         file, name=name or _title(file, config), paper_rounding=paper_rounding, config=config, training=training
     )

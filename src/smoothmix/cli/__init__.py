@@ -29,9 +29,8 @@ from smoothmix.cli import (
 )
 from smoothmix.distributed import SaidElsewhere, place
 from smoothmix.errors import SmoothmixError
+from smoothmix.interruption import INTERRUPTED
 from smoothmix.version import __version__
-
-INTERRUPTED = 130
 
 app = App(
     name="smoothmix",
@@ -74,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SmoothmixError as error:
         return _fail(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
-        return _fail("interrupted; the same command goes on from here", INTERRUPTED, debug)
+        return _fail("interrupted; the same command goes on from what was saved", INTERRUPTED, debug)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
         return 0

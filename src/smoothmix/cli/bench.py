@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, numbers
-from smoothmix.cli.output import duration, progress, table
+from smoothmix.cli.output import BeginsAnewError, duration, progress, table
 from smoothmix.config import require
 from smoothmix.distributed import place
 from smoothmix.errors import UsageError
@@ -71,8 +71,11 @@ def bench(
     from smoothmix.inference import device_of
     from smoothmix.speed import measure
 
-    with progress("measuring", unit="turns") as track:
-        speeds = measure(target.model, sides, num_classes=classes, block=network.batch, turns=turns, track=track)
+    try:
+        with progress("measuring", unit="turns") as track:
+            speeds = measure(target.model, sides, num_classes=classes, block=network.batch, turns=turns, track=track)
+    except KeyboardInterrupt as error:
+        raise BeginsAnewError from error
     where = device_of(target.model).type
     threads = f" on {counted(torch.get_num_threads(), 'thread')}" if where == "cpu" else ""
     table(

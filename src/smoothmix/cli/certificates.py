@@ -90,7 +90,9 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
     from smoothmix.certificates import settings_path
     from smoothmix.cli.certify import show_summary
 
-    again = certificates.recompute(certificates.read(file), alpha=alpha)
+    old = certificates.read(file)
+    again = certificates.recompute(old, alpha=alpha)
+    file = old.path  # of a run folder, the file in it
     path = out or file.with_name(f"{settings_path(file).stem}-alpha{alpha:g}.tsv")
     _new(path, settings_path(path))
     certificates.save(again, path)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from smoothmix.distributed import place
 from smoothmix.errors import SmoothmixError
+from smoothmix.interruption import INTERRUPTED
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_OF_PACE = 300.0
@@ -21,7 +22,7 @@ SECONDS_OF_PACE = 300.0
 class BeginsAnewError(SmoothmixError):
     """A command that was stopped by the person, and has nothing to go on from."""
 
-    exit_code = 130
+    exit_code = INTERRUPTED
 
     def __init__(self) -> None:
         super().__init__("interrupted; no file was written, and the same command begins anew")

@@ -73,6 +73,7 @@ def report(
     if out:
         require(out.suffix in (".html", ".htm"), f"{out}: the page is an .html file")
     require(out is not None or not studies, "--studies are shown on the page: say where with --out")
+    require(data_dir is None or data_dir.is_dir(), f"--data-dir {data_dir}: there is no such folder")
     require(out is not None or data_dir is None, "--data-dir is for the pictures on the page: say where with --out")
     require(figures is not None or figure_format is None, "--figure-format goes with --figures")
     choices = Choices(radii=radii_of(radii), baseline=baseline, confidence=confidence, rho=rho)

@@ -13,7 +13,7 @@ from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, progress, say
 from smoothmix.config import Fidelity, Precision, RunConfig
 from smoothmix.distributed import place
-from smoothmix.interruption import StopRequest, stop_on_sigterm
+from smoothmix.interruption import StopRequest, stop_on_interrupt, stop_on_sigterm
 
 if TYPE_CHECKING:
     from smoothmix.train import EpochMetrics, Listeners, Trainer
@@ -146,7 +146,8 @@ def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: 
         if trainer.finished:
             say(f"{path}: is trained already (delete {trainer.folder.weights.parent} to begin anew)")
             return
-        metrics = trainer.run()
+        with stop_on_interrupt(stop, lambda: say("stopping after this step (Ctrl-C again: at once)")):
+            metrics = trainer.run()
     right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""
     epochs = trainer.state.epoch
     say(f"trained {path}: {trainer.method}, {epochs} epoch{'' if epochs == 1 else 's'}{right}")

@@ -27,6 +27,7 @@ from smoothmix.data.idx import FASHION_MNIST, MNIST
 from smoothmix.data.pictures import FolderDataset
 from smoothmix.data.source import Fetched, Request, Source, Stored
 from smoothmix.errors import DataError, SmoothmixError, UsageError, unknown_name
+from smoothmix.words import counted
 
 __all__ = [
     "AUGMENTATION_NUMBERS",
@@ -147,7 +148,9 @@ def _check(name: str, split: str, data_dir: Path) -> Check:
         return Check(split, False, str(error))
     note = f" ({dataset.note})" if dataset.note else ""
     shape = "x".join(str(side) for side in dataset.shape)
-    return Check(split, True, f"{len(dataset):,} images {shape}{note}, fingerprint {dataset.fingerprint}")
+    classes = "1 class" if dataset.num_classes == 1 else f"{dataset.num_classes:,} classes"
+    told = f"{counted(len(dataset), 'image')} {shape}, {classes}{note}"
+    return Check(split, True, f"{told}, fingerprint {dataset.fingerprint}")
 
 
 def _found(source: Source, request: Request) -> bool | None:

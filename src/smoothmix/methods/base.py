@@ -100,6 +100,8 @@ class Method(ABC):
         check_images(x)
         if y.shape != x.shape[:1]:
             raise UsageError(f"{x.shape[0]} images need as many labels, got labels of shape {list(y.shape)}")
+        if y.is_floating_point() or y.is_complex() or int(y.min()) < 0:
+            raise UsageError(f"labels must be whole numbers from 0 on, got {y.dtype} from {y.min().item()}")
         if mix is not None and mix.shape != y.shape:
             raise UsageError(f"mix must have the shape [batch] = {list(y.shape)}, got {list(mix.shape)}")
         with FastConvolutions():
