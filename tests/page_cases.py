@@ -88,7 +88,7 @@ def made_pictures(count: int, runs: int, *shape: int) -> list[Picture]:
         votes = [
             Vote(
                 run=run,
-                predict="abstains" if abstained else "4" if wrong and run == runs - 1 else "9",
+                predict=None if abstained else "4" if wrong and run == runs - 1 else "9",
                 correct=not abstained and not (wrong and run == runs - 1),
                 radius=0.0 if abstained else 0.1 + idx / 50 + run / 100,
                 votes=[("9", 9000 - 100 * idx), ("4", 900), ("7", 50)],

@@ -63,8 +63,9 @@ def test_all_failing_is_one_sentence_with_each_reason_and_a_way_out(tmp_path):
     with pytest.raises(DataError) as error:
         download(target, MIRRORS, refuse_wrong, network)
     assert str(error.value) == (
-        "file.gz could not be downloaded (one.example: NameResolutionError('no such host'); two.example: refused, "
-        "file.gz: altered; three.example: 404 Client Error: Not Found): try again later, or copy it from a machine "
+        "file.gz could not be downloaded (one.example: its address cannot be found: is this machine online?; "
+        "two.example: refused, file.gz: altered; three.example: 404 Client Error: Not Found): "
+        "try again later, or copy it from a machine "
         f"that has it into {tmp_path}"
     )
     assert target.read_bytes() == b"what was there"

@@ -93,12 +93,13 @@ def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(two_run
 
 
 def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
-    for largest in (0.3, 0.95, 3.8, 20.0):
+    for largest in (1e-3, 0.03, 0.3, 0.95, 3.8, 20.0, 1000.0):
         measured = measure(field_log(tmp_path / f"{largest}", [largest]), paper_rounding=True)
         radii = table_radii([measured], Choices())
         assert radii[0] == 0
         assert len(radii) <= 9
-        assert radii[-1] <= largest
+        assert radii[-1] <= largest < radii[-1] + 2 * radii[1]
+        assert all(float(f"{r:.2g}") == r or r in (1.25, 1.75) for r in radii), "round"
 
 
 def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path) -> None:

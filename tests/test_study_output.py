@@ -122,6 +122,22 @@ def test_a_figure_of_an_earlier_study_does_not_stay_beside_new_numbers(tmp_path:
     assert not (tmp_path / "confidence.png").exists()
 
 
+def test_an_earlier_study_that_found_something_else_is_set_aside(tmp_path: Path) -> None:
+    models, dataset = [half_space("near")], images(0.3)
+    few, more = (
+        confidence.study(models, dataset, [0], epsilons=eps, draws=Draws(n=20), figure=False)
+        for eps in ((0.0,), (0.0, 1.0))
+    )
+    for study in (few, few):
+        assert files.set_aside(study, tmp_path) is None, "there is none, or it found the same"
+        files.save(study, tmp_path)
+    before = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert files.set_aside(more, tmp_path) == tmp_path / "earlier-1"
+    files.save(more, tmp_path)
+    assert {file.name: file.read_text() for file in (tmp_path / "earlier-1").iterdir()} == before
+    assert files.set_aside(few, tmp_path) == tmp_path / "earlier-2"
+
+
 def test_a_study_without_a_figure_is_saved_too(tmp_path: Path) -> None:
     found = confidence.study([half_space()], images(0.4), [0], epsilons=(1.0,), draws=Draws(n=20), figure=False)
     assert [file.name for file in files.save(found, tmp_path)] == [

@@ -278,9 +278,11 @@ def can_draw() -> bool:
 def finish(study: Study, files: Files) -> None:
     """Show what was found, and write its files."""
     from smoothmix.cli.report import show_grid
-    from smoothmix.studies.files import save
+    from smoothmix.studies.files import save, set_aside
 
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")
+    if earlier := set_aside(study, files.out):
+        say(f"the {study.name} study that was there found something else: its files are in {earlier} now")
     for file in save(study, files.out, files.format):
         say(f"wrote {file}")

@@ -63,6 +63,8 @@ def reason(error: Exception, part: Path, target: Path) -> str:
     """What went wrong, short enough for a sentence that names several mirrors."""
     # Of a failed connection only the innermost cause says something: no such host, refused, timed out.
     _, _, cause = str(error).rpartition("(Caused by ")
+    if cause.startswith("NameResolutionError"):
+        return "its address cannot be found: is this machine online?"
     text = " ".join(cause.split()).replace(str(part), target.name) or type(error).__name__
     return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}…"
 

@@ -99,8 +99,13 @@ def table_radii(every: Sequence[Measured], choices: Choices) -> list[float]:
     if choices.radii:
         return sorted(set(choices.radii))
     largest = max(float(m.counted.max()) for m in every)
-    step = next((s for s in (0.25, 0.5, 1.0, 2.0) if largest / s < COLUMNS), largest / COLUMNS)
-    return [step * k for k in range(int(largest / step) + 1)]
+    if not largest:
+        return [0.0]
+    ones = [float(f"{m}e{k}") for k in range(-6, 7) for m in (1, 2, 5)]
+    # Quarters, as in the paper, unless radii are far smaller.
+    steps = ones if largest < 0.5 else [0.25, *(s for s in ones if s >= 0.5)]
+    step = next((s for s in steps if largest / s < COLUMNS), largest / COLUMNS)
+    return [round(step * k, 9) for k in range(int(largest / step) + 1)]
 
 
 def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices) -> Measured | None:

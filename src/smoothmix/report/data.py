@@ -108,8 +108,8 @@ class Vote:
 
     run: int
     """Position of the run on the page."""
-    predict: str
-    """Name of the class; `abstains` where there is none."""
+    predict: str | None
+    """Name of the class; None where it abstains."""
     correct: bool
     radius: float
     votes: Sequence[tuple[str, int]]

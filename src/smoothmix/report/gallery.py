@@ -99,7 +99,7 @@ def _verdict(run: int, measured: Measured, row: int, dataset: Dataset | None) ->
     predict = int(measured.predict[row])
     return Vote(
         run=run,
-        predict="abstains" if predict == ABSTAIN else _class_name(predict, dataset),
+        predict=None if predict == ABSTAIN else _class_name(predict, dataset),
         correct=bool(measured.correct[row]),
         radius=float(measured.radius[row]),
         votes=[(_class_name(c, dataset), count) for c, count in votes],

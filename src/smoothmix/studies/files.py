@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -32,6 +33,20 @@ def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
         written.append(folder / f"{study.name}.{suffix.removeprefix('.')}")
         save_figure(study.figure, written[-1])
     return [*written, _write(folder / f"{study.name}.json", json.dumps(section(study), indent=1) + "\n")]
+
+
+def set_aside(study: Study, folder: Path) -> Path | None:
+    """Move the files of an earlier study of this name that found something else; the folder they are in now."""
+    numbers = folder / f"{study.name}.csv"
+    if not numbers.exists() or numbers.read_bytes() == to_csv(study.grid).encode():
+        return None
+    names = [numbers.name, f"{study.name}-record.csv", *(f"{study.name}.{kind}" for kind in (*FIGURES, "json"))]
+    aside = next(place for k in count(1) if not (place := folder / f"earlier-{k}").exists())
+    aside.mkdir()
+    for name in names:
+        if (folder / name).exists():
+            (folder / name).rename(aside / name)
+    return aside
 
 
 def _write(path: Path, text: str) -> Path:

@@ -20,9 +20,9 @@
 
   function verdict([run, predict, correct, radius, votes, n], label) {
     const name = data.runs[run].name;
-    const abstains = predict === "abstains";
+    const abstains = predict === null;
     const mark = abstains ? "" : correct ? "✓ " : "✗ ";
-    const said = element("span", { class: correct ? "right" : "wrong" }, mark + predict);
+    const said = element("span", { class: correct ? "right" : "wrong" }, mark + (predict ?? "abstains"));
     const who = element("span", { title: name }, swatch(run), " ", name);
     const row = element("div", { class: "verdict" }, element("div", { class: "line" }, who, said));
     const total = n || votes.reduce((sum, [, count]) => sum + count, 0);
