@@ -119,7 +119,7 @@ def prepared(
     if expected is None:
         return plain  # whatever is wrong with the network is said by the first real forward
     if not _alike(_outcome(plain, trial), expected):
-        warnings.warn(RANDOM, stacklevel=2)
+        warnings.warn(RANDOM, stacklevel=1)  # of this place: whoever asks twice is told once
         return plain
     _require_alone(plain, trial, expected)
     if base is None or not on_cpu or len(shape) != 3:
