@@ -104,11 +104,11 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
 def load_function(spec: str) -> Callable[..., nn.Module]:
     """The function `package.module:function` that builds a network; the current folder can be imported from."""
     module, _, name = spec.partition(":")
-    if module.endswith(".py"):
-        plain = f"{module.removesuffix('.py')}:{name or 'function'}"
-        raise UsageError(f"{spec!r}: a module is named without its .py: write {plain}")
-    if not name or not all(part.isidentifier() for part in module.split(".")):
+    parts = module.removesuffix(".py").split(".")
+    if not name or not all(part.isidentifier() for part in parts):
         raise UsageError(f"{spec!r} does not name a function: write package.module:function")
+    if module.endswith(".py"):
+        raise UsageError(f"{spec!r}: a module is named without its .py: write {'.'.join(parts)}:{name}")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
