@@ -16,7 +16,7 @@ apart, give the prior Beta(a, b) with a = k0 + 1/2 and b = n0 - k0 + 1/2. Agains
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
@@ -60,7 +60,7 @@ class Stopping:
     """Chance that a radius is wrongly given up: it costs power, never validity."""
 
     def __post_init__(self) -> None:
-        require(isinstance(self.radii, Sequence), f"radii must be several, such as ({self.radii},), got {self.radii!r}")
+        require(isinstance(self.radii, Iterable), f"radii must be several, such as ({self.radii},), got {self.radii!r}")
         sound = all(math.isfinite(r) and r >= 0 for r in self.radii)
         require(sound, f"radii must be zero or more, got {list(self.radii)}")
         fits = self.tolerance is None or 0 < self.tolerance < math.inf

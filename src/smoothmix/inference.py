@@ -274,9 +274,12 @@ def _fused_twin(base: nn.Module) -> nn.Module | None:
 
 
 def _with_channels_last(base: nn.Module) -> nn.Module | None:
-    """The network with channels last, which processors run twice as fast."""
+    """The network with channels last, which processors run twice as fast; None if its weights cannot lie so."""
     lying = own_copy(base)
-    for weight in lying.parameters() if lying else ():
-        if weight.dim() == 4:
-            weight.data = weight.to(memory_format=torch.channels_last)
+    try:
+        for weight in lying.parameters() if lying else ():
+            if weight.dim() == 4:
+                weight.data = weight.to(memory_format=torch.channels_last)
+    except Exception:  # noqa: BLE001 - weights may be of anyone's own kind
+        return None
     return lying
