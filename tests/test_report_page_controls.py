@@ -7,6 +7,9 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import Page as Tab
 
+from smoothmix.analysis import Estimate
+from smoothmix.report.summary import summary_grid
+
 from page_cases import HOSTILE, LARGEST, Open, chart, made_page, read_off, readings, until
 
 
@@ -119,7 +122,7 @@ def test_an_image_without_votes_says_why(opened: Open) -> None:
     tab = opened(replace(page, pictures=pictures))
     tab.locator(".card").first.wait_for()
     assert tab.locator(".verdict").nth(0).get_by_text("votes not recorded").is_visible()
-    assert tab.locator(".verdict").nth(1).get_by_text("wrong at selection: no more draws").is_visible()
+    assert tab.locator(".verdict").nth(1).get_by_text("wrong in selection").is_visible()
 
 
 def test_commands_copy_themselves(opened: Open) -> None:
@@ -160,3 +163,25 @@ def test_numbers_of_draws_have_a_column_where_they_differ(opened: Open) -> None:
     tab = opened(replace(page, runs=[*page.runs, fewer]))
     assert "Draws" in tab.inner_text(".summary thead")
     assert "1,000\nat most" in tab.inner_text(".summary tbody")
+
+
+def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened: Open) -> None:
+    page = made_page()
+    none = Estimate(0.0, 0.0, 0.01)
+    # Where draws reach a radius, or are not known, none certified is a finding; beyond the largest it is none.
+    near = replace(page.runs[0], largest_radius=0.6, accuracy=[*page.runs[0].accuracy[:2], *[none] * 5])
+    unknown = replace(near, name="unknown", largest_radius=None)
+    page = replace(page, runs=[near, unknown], pictures=())
+    tab = opened(page)
+    shown = [row.split("\t")[-8:-1] for row in tab.locator(".summary tbody tr").all_inner_texts()]
+    assert [cells.count("–") for cells in shown] == [4, 0]
+    assert [cells[2].split()[0] for cells in shown] == ["0.0", "0.0"]
+    assert "0.600" in (tab.locator(".summary .beyond").first.get_attribute("title") or "")
+    assert "no image at all could be certified there" in tab.inner_text("#summary")
+    opacity, height = chart(tab, "curve", "data[0].marker.opacity"), chart(tab, "curve", "data[0].y")
+    assert [bool(value) for value in opacity] == [value > 0 for value in height]
+    table = summary_grid(page)
+    assert [sum(cell.text == "–" for cell in line.cells) for line in table.lines] == [4, 0]
+    assert [note for note in table.notes if note.startswith("a dash")]
+    wide = summary_grid(page, wide=True)
+    assert not [cell for line in wide.lines for cell in line.cells if cell.text == "–"]

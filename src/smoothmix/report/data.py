@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +102,15 @@ class RunView:
     """What to type to get this run again."""
     notes: Sequence[str]
 
+    def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
+        """Certified accuracy at the page's radii; None where no network at all could be certified with its draws."""
+        # Radii that are rounded as in the paper may lie above the largest.
+        reach = math.inf if self.largest_radius is None else self.largest_radius
+        return [
+            share if share.value > 0 or radius <= reach else None
+            for radius, share in zip(radii, self.accuracy, strict=True)
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Vote:
@@ -182,6 +192,11 @@ class Page:
     def comparable(self) -> bool:
         """Whether runs of one noise level were certified alike, at each."""
         return not self.unlike
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether the table has a radius that some run could not have certified for any image."""
+        return any(None in run.accuracy_within_reach(self.radii) for run in self.runs)
 
     @property
     def by_sigma(self) -> dict[float | None, list[RunView]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
+from smoothmix.report.numbers import NOTHING
 from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, number_or_text, radius_text
 from smoothmix.words import counted
 
@@ -30,7 +31,7 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
     if published:
         columns += [Column(name="published ACR", key="published_acr")]
         columns += [Column(name="seed deviations away", key="deviations_away")]
-    lines = [_line(run, shown, wide=wide, published=published, compared=compared) for run in page.runs]
+    lines = [_line(run, page, shown, wide=wide, published=published, compared=compared) for run in page.runs]
     if not wide:
         columns, lines = _without_empty(columns, lines)
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
@@ -82,14 +83,17 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     printed = {run.published.note: None for run in page.runs if run.published and run.published.note}
     names = {note: [run.name for run in page.runs if run.published and run.published.note == note] for note in printed}
     cautions += [f"published beside {', '.join(every)}: {note}" for note, every in names.items()]
-    pairs = dict.fromkeys((run.difference.versus, run.difference.images) for run in page.runs if run.difference)
-    versus = [f"vs baseline: {name}, image by image on {counted(images, 'image')}" for name, images in pairs]
+    pairs = dict.fromkeys((run.difference.images, run.difference.versus) for run in page.runs if run.difference)
+    baselines = {size: ", ".join(name for other, name in pairs if other == size) for size, _ in pairs}
+    versus = [f"vs baseline: {each}, image by image on {counted(size, 'image')}" for size, each in baselines.items()]
+    if page.out_of_reach and not wide:
+        cautions.append(f"a dash ({NOTHING}): no image could be certified at that radius with the model's draws")
     if not any(run.abstention for run in page.runs):
         cautions.append("abstention is not known: images that selection got wrong had no further draws")
     return (interval, *versus, *page.warnings, *cautions)
 
 
-def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
+def _line(run: RunView, page: Page, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
     common = [
         Cell(text, None if text == UNKNOWN else number_or_text(text)) for text in (COMMON[name](run) for name in shown)
     ]
@@ -99,8 +103,8 @@ def _line(run: RunView, shown: Sequence[str], *, wide: bool, published: bool, co
         gap = run.difference.acr if run.difference else None
         cells += _estimate_cells(gap, "{:+.4f}", 1, wide=wide, interval=True)
         cells += [Cell("", run.difference.versus if run.difference else None)] if wide else []
-    for accuracy in run.accuracy:
-        cells += _estimate_cells(accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide)
+    for accuracy in run.accuracy if wide else run.accuracy_within_reach(page.radii):
+        cells += _estimate_cells(accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide, missing=NOTHING)
     cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
     if published:
         cells += _published_cells(run.published)

@@ -42,9 +42,10 @@
 
   // A line of "share at x or beyond", read off at the same places for all runs: what hovering says is then exact.
   function falling(run, i, curve, grid) {
-    const points = { x: grid, y: grid.map((x) => at(curve, x)), mode: "lines+markers", hovertemplate: "%{y:.1%}" };
-    const made = trace(run, i, points);
+    const y = grid.map((x) => at(curve, x));
+    const made = trace(run, i, { x: grid, y, mode: "lines+markers", hovertemplate: "%{y:.1%}" });
     made.line.shape = "vh";
+    made.marker.opacity = y.map((value) => (value > 0 ? 1 : 0)); // marks along the axis would only hide one another
     return made;
   }
 

@@ -28,7 +28,7 @@
     const total = n || votes.reduce((sum, [, count]) => sum + count, 0);
     const seen = votes.slice(0, 2).filter(([, count], k) => k === 0 || count / total >= 0.0005);
     const shares = seen.map(([c, count]) => `${c}\u00a0${((100 * count) / total).toFixed(1)}%`);
-    const none = n === 0 ? "wrong at selection: no more draws" : "votes not recorded";
+    const none = n === 0 ? "wrong in selection" : "votes not recorded";
     if (votes.length) row.append(bar(votes, total, label));
     row.append(
       element(
