@@ -99,6 +99,7 @@ def test_settings_that_cannot_be_are_refused_at_once(settings: dict[str, object]
         ({"index": [0]}, "index numbers 1 images, but there are 4"),
         ({"index": [0, 1, 2, -3]}, "zero or more"),
         ({"index": [0, 1, 2, 2**70]}, "less than 2"),
+        ({"index": [0.2, 0.7, 1.5, 2.5]}, "index must hold whole numbers, got"),
         (
             {"n": 1000, "stopping": sm.Stopping(tolerance=0.05)},
             "at most max_draws, which is 100,000 there: leave out n",
@@ -127,3 +128,18 @@ def test_images_outside_the_range_are_refused_unless_asked_for() -> None:
 def test_a_very_large_sigma_is_doubted() -> None:
     with pytest.warns(UserWarning, match="0 to 255"):
         smoothed(sigma=64.0).predict(IMAGES, n=20)
+
+
+def test_predictions_take_whole_numbers_of_draws_and_a_tensor_may_number_the_images() -> None:
+    with pytest.raises(UsageError, match=r"n must be a whole number, got 1000.0"):
+        smoothed().predict(IMAGES, n=1e3)  # type: ignore[arg-type]
+    by_list, by_tensor = (
+        smoothed().votes(IMAGES, n=20, seed=0, index=i) for i in ([3, 5, 7, 9], torch.arange(3, 10, 2))
+    )
+    assert torch.equal(by_list, by_tensor)
+
+
+def test_images_that_want_a_gradient_are_certified_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    wanting = IMAGES.clone().requires_grad_()
+    assert torch.equal(smoothed().votes(wanting, n=20, seed=0), smoothed().votes(IMAGES, n=20, seed=0))
+    assert [str(each.message) for each in recwarn] == []

@@ -35,6 +35,8 @@ class TestCommand:
         assert "use them, or another --out, or --extend to draw further for its images" in other.err
         fewer = smoothmix(*base, "--max", "1", "--mode", "anytime", "--radii", "0.1", "--extend")
         assert "and --extend draws further for the images that it has: leave --max out" in fewer.err
+        outputs = smoothmix(*base, "--mode", "anytime", "--radii", "0.1", "--extend", "--num-classes", "12")
+        assert (outputs.code, "--num-classes 12: certificates.tsv was made with 10" in outputs.err) == (2, True)
         more = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend")
         assert more.code == 0, more.err
         assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, FileSettings, read, tools
@@ -192,3 +193,33 @@ def test_many_parts_may_be_held_at_once() -> None:
                 allow_open_files(hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class Shifted(IsBright):
+    """The same with a number that no file of weights holds, as somebody's own normalise layer may have."""
+
+    def __init__(self, by: float) -> None:
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x + self.by)
+
+
+def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+
+    def run(by: float, maximum: int) -> None:
+        certify_dataset(Shifted(by), images(), EXACT, path=path, model_name="shifted", maximum=maximum)
+
+    run(0.0, 1)
+    run(1e-5, 2)  # what another machine's rounding may do
+    with pytest.raises(UsageError, match="the same weights and gives other logits: its code or its settings have"):
+        run(0.2, 3)
+    assert len(read(path).rows) == 2
+    first = read(path).settings
+    assert first is not None
+    keep_begun(path, first, [replace(read(path).rows[0], idx=2)])
+    other = file_settings(Shifted(0.2), images(), EXACT, model_name="shifted", maximum=3)
+    same = file_settings(Shifted(0.0), images(), EXACT, model_name="shifted", maximum=3)
+    assert (list(load_begun(path, other)), list(load_begun(path, same))) == ([], [2])

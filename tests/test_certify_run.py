@@ -246,6 +246,7 @@ def test_shards_of_a_run_merge_to_the_whole(
 def test_a_first_try_that_fails_is_not_in_the_way(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
     np.savez(tmp_path / "wrong.npz", x=np.full((3, 8, 8), 99, dtype=np.uint8), y=[0, 1, 2])
     assert smoothmix("certify", run_folder, "--data", "npz:wrong.npz", "--out", "c.tsv").code == 1
+    assert sorted(path.name for path in tmp_path.glob("c.*")) == [], "nothing was begun"
     assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
 
 

@@ -19,11 +19,11 @@ from smoothmix.certificates.parts import Part
 from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
 from smoothmix.certify_parts import certify_together
-from smoothmix.certify_run import certify_dataset, certify_file, file_settings
+from smoothmix.certify_run import Progress, certify_dataset, certify_file, file_settings
 from smoothmix.distributed import Place
 from smoothmix.inference import engine_name
 from smoothmix.interruption import REQUEUE, TOLD_TO_STOP, Stopped, sigterm_raises
-from test_certify_begun import EXACT, IsBright, certify, certify_exactly, drawn, images  # noqa: F401 - a fixture
+from test_certify_begun import EXACT, HOW, RULES, IsBright, certify, certify_exactly, drawn, images  # noqa: F401
 
 from certification_cases import without_time
 from conftest import ROOT, Run
@@ -95,13 +95,16 @@ def test_an_image_is_not_lost_between_its_last_draw_and_its_row(
 
 
 ROOM = 600
-"""Bytes: enough for the settings, for half of the rows, and not for the other half."""
+"""Bytes: enough for half of the rows, and not for the other half."""
 
 
 def fill_the_disk(path: str) -> None:
-    """Certify with room for a few rows."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
-    certify(Path(path))
+    """Certify with room for a few rows, once the settings are on disk."""
+
+    def fill(state: Progress) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
+
+    certify_dataset(IsBright(), images(), HOW, path=Path(path), model_name="bright", stopping=RULES, on_progress=fill)
 
 
 def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None:

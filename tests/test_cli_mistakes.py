@@ -53,7 +53,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["certify", "run", "--shard", "3/2"], 2, "a shard is written part/parts"),
         (["certify", "run", "--shard", "3/3", "--max", "2", "--out", "c.tsv"], 2, "3/3 holds none of the 2 images"),
         (["certify", "run", "--batch", "0"], 2, "batch must be at least 1, got 0"),
-        (["certify", "run", "--num-classes", "-5"], 2, "num-classes must be at least 1, got -5"),
+        (["certify", "run", "--num-classes", "-5"], 2, "num-classes must be at least 2, got -5"),
         (["certify", "run", "--mode", "anytime", "--n", "1000", "--radius", "1.22"], 2, "1,024 draws in mode anytime"),
         (["certify", "run", "more"], 2, "there is no use for 'more' (see `smoothmix certify --help`)"),
         (["certificates", "merge", "x.tsv"], 2, "(see `smoothmix certificates merge --help`)"),
@@ -137,4 +137,4 @@ def test_labels_out_of_range_and_other_shapes_are_refused(smoothmix: Run, untrai
     np.savez(tmp_path / "shape.npz", x=x[:, :20], y=[0, 1, 9])
     done = smoothmix("certify", untrained_run, "--data", "npz:shape.npz", *QUICK, "--out", "s.tsv")
     assert done.code == 1
-    assert "the network fails on 20 images of shape [1, 20, 28]" in done.err
+    assert "the network fails on 1 image of shape [1, 20, 28]" in done.err

@@ -159,12 +159,27 @@ def test_bad_input_is_refused(name):
         method.loss(network, x, y[:-1], epoch=0)
     with pytest.raises(UsageError, match=r"mix must have the shape \[batch\]"):
         method.loss(network, x, y, epoch=0, mix=torch.zeros(2))
+    with pytest.raises(UsageError, match=r"mix must lie in \[0, 1/2\], got 0.6 to 0.6"):
+        method.loss(network, x, y, epoch=0, mix=torch.full(y.shape, 0.6))
+    for epoch in (-1, 0.5, None):
+        with pytest.raises(UsageError, match="epoch must be a whole number from 0 on"):
+            method.loss(network, x, y, epoch=epoch)
     with pytest.raises(UsageError, match=r"must lie in \[0, 1\].*look normalised already"):
         method.loss(network, (x - 0.45) / 0.2, y, epoch=0)
     with pytest.raises(UsageError, match="divide by 255"):
         method.loss(network, x * 255, y, epoch=0)
     with pytest.raises(UsageError, match="not finite"):
         method.loss(network, x.index_fill(0, torch.tensor([1]), torch.nan), y, epoch=0)
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8])
+def test_labels_of_any_whole_kind_will_do(case, kind):
+    x, y = WITH_BATCHNORM.images()
+    losses = []
+    for labels in (y, y.to(kind)):
+        torch.manual_seed(0)
+        losses.append(build(case).loss(WITH_BATCHNORM.network(), x, labels, epoch=0).total)
+    assert torch.equal(*losses)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -166,6 +166,17 @@ def test_too_few_draws_are_refused_with_the_number_that_would_do() -> None:
         require_enough_draws(100_000, alpha=0.001, sigma=0.5, wanted=2.0)
 
 
+@pytest.mark.parametrize("wanted", [18.0, 18.78, 18.8, 18.84, 19.0, 1e300])
+def test_a_radius_that_no_number_of_draws_reaches_is_said_so(wanted: float) -> None:
+    """Also where what p_A lacks to 1 is a number so small that its inverse is none."""
+    try:
+        assert draws_for(wanted, alpha=0.001, sigma=0.5) > 1e280
+    except UsageError as error:
+        assert "no number of draws certifies radius" in str(error)  # noqa: PT017 - either is right, a crash is not
+    with pytest.raises(UsageError):
+        require_enough_draws(100_000, alpha=0.001, sigma=0.5, wanted=wanted)
+
+
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0, math.nan])
 def test_an_alpha_outside_0_and_1_is_refused(alpha: float) -> None:
     with pytest.raises(UsageError, match="alpha must lie strictly between 0 and 1"):

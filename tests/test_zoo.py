@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from smoothmix import certificates, zoo
+from smoothmix.analysis import measure
+from smoothmix.runs import load_run
 
 from conftest import Run
 from study_cases import run_folder, trained
@@ -78,3 +80,24 @@ def test_certificates_of_the_zoo_can_be_verified_by_name(results: Path, smoothmi
     assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
     done = smoothmix("certificates", "verify", f"zoo:{NAME}")
     assert (done.code, done.out) == (0, f"zoo:{NAME}: 2 rows, 2 follow from their votes\n")
+
+
+def test_every_reader_knows_the_zoo(results: Path, smoothmix: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
+    monkeypatch.chdir(results.parent)
+    assert measure(f"Mine=zoo:{NAME}").method == "gaussian"
+    config, _ = load_run(f"zoo:{NAME}")
+    assert config.sigma == measure(f"zoo:{NAME}").sigma
+    assert smoothmix("certificates", "export", f"zoo:{NAME}").out.startswith("idx\tlabel")
+    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    assert smoothmix("certificates", "recompute", f"zoo:{NAME}", "--alpha", 0.01).code == 0
+    assert (results.parent / "certificates-alpha0.01.tsv").exists()
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == before
+
+
+def test_a_recomputed_file_still_belongs_to_its_run(results: Path, smoothmix: Run) -> None:
+    run = results / NAME
+    assert smoothmix("certify", run, *SETTINGS).code == 0
+    assert smoothmix("certificates", "recompute", run, "--alpha", 0.01).code == 0
+    again = measure(run / "certificates-alpha0.01.tsv")
+    assert (again.method, again.config) == ("gaussian", measure(run).config)

@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, expit, logit, ndtri
 
-from smoothmix.config import require, require_alpha, require_sigma
+from smoothmix.config import require, require_alpha, require_sigma, require_whole
 from smoothmix.evidence import evidence_and_slope
 from smoothmix.stats import Floats, probability_for, radius
 
@@ -60,11 +61,18 @@ class Stopping:
     """Chance that a radius is wrongly given up: it costs power, never validity."""
 
     def __post_init__(self) -> None:
-        require(isinstance(self.radii, Iterable), f"radii must be several, such as ({self.radii},), got {self.radii!r}")
+        several = isinstance(self.radii, Iterable) and not isinstance(self.radii, str)
+        require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")
+        for name, number in (*(("radii", r) for r in self.radii), ("tolerance", self.tolerance)):
+            sound = number is None or (isinstance(number, Real) and type(number) is not bool)
+            require(sound, f"{name} must be numbers, got {number!r}")
         sound = all(math.isfinite(r) and r >= 0 for r in self.radii)
         require(sound, f"radii must be zero or more, got {list(self.radii)}")
+        # The same rules are equal however they were written, and as a file gives them back.
+        object.__setattr__(self, "radii", tuple(sorted({float(r) for r in self.radii})))
         fits = self.tolerance is None or 0 < self.tolerance < math.inf
         require(fits, f"tolerance must be positive, got {self.tolerance}")
+        require_whole("max_draws", self.max_draws)
         require(self.max_draws >= 1, f"max_draws must be at least 1, got {self.max_draws}")
         _require_futility(self.futility)
 

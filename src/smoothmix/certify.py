@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +18,8 @@ from smoothmix import randomness
 from smoothmix.anytime import Stopping, largest_radius
 from smoothmix.certificates import Certificate, dense, from_votes, sparse
 from smoothmix.certify_anytime import anytime_rows
-from smoothmix.config import Certification, Engine, Precision, require
+from smoothmix.config import Certification, Engine, Precision, require, require_whole
+from smoothmix.errors import UsageError
 from smoothmix.guards import check_images, doubts
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler
@@ -132,11 +134,13 @@ class Smoothed:
         index: Sequence[int] | None = None,
     ) -> Tensor:
         """The smoothed classifier's class for each image, or -1 where n draws cannot tell the top two apart."""
+        require_whole("n", n)
         require_enough_to_predict(n, alpha=alpha)
         return torch.from_numpy(predicted(self.votes(images, n=n, seed=seed, index=index), alpha=alpha))
 
     def votes(self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None) -> Tensor:
         """Votes by class of n draws for each image of a batch."""
+        require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
         self._look_at(images)
         with self.sampler(seed=seed_or_fresh(seed)) as sampler:
@@ -242,7 +246,10 @@ def seed_or_fresh(seed: int | None) -> int:
 
 
 def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
-    numbers = range(len(images)) if index is None else [int(i) for i in index]
+    try:
+        numbers = range(len(images)) if index is None else [operator.index(i) for i in index]
+    except TypeError:
+        raise UsageError(f"index must hold whole numbers, got {index!r}") from None
     require(len(numbers) == len(images), f"index numbers {len(numbers)} images, but there are {len(images)}")
     require(all(0 <= i < 2**64 for i in numbers), "index must be zero or more, and less than 2**64")
     return numbers

@@ -21,7 +21,6 @@ from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
 from smoothmix.guards import check_images, say_doubts
-from smoothmix.inference import engine_name
 from smoothmix.interruption import Stopped
 from smoothmix.smoothing import Images, Sampler
 from smoothmix.weights import state_hash
@@ -113,15 +112,20 @@ def undecided(path: Path) -> Stopped:
 
 def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
     """What counts the votes for a file of these settings; it may serve for several parts of one run."""
-    how = settings.certification
+    how, recorded = settings.certification, settings.engine
+    return _sampler(model, how, settings.num_classes, wished(settings), recorded=recorded)
+
+
+def _sampler(model: nn.Module, how: Certification, num_classes: int, engine: Engine, *, recorded: str = "") -> Sampler:
     return Sampler(
         model=model,
         sigma=how.sigma,
-        num_classes=settings.num_classes,
+        num_classes=num_classes,
         seed=how.seed,
         block=how.block,
         precision=how.precision,
-        engine=wished(settings),
+        engine=engine,
+        recorded=recorded,
     )
 
 
@@ -209,7 +213,10 @@ def file_settings(
     stopping: Stopping | None = None,
     engine: Engine = "auto",
 ) -> FileSettings:
-    """What the certificate file of this run says about itself; refuses what could never give a useful file."""
+    """What the certificate file of this run says about itself; refuses what could never give a useful file.
+
+    The network is run on an image for that: what is wrong with it is said before there is any file.
+    """
     if stopping:
         # Whole blocks only: an image that is drawn further later sees the same blocks as one that never stopped.
         draws = how.block * -(-stopping.max_draws // how.block)
@@ -222,6 +229,8 @@ def file_settings(
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
     if low < 0 or high >= num_classes:
         raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
+    with _sampler(model, how, num_classes, engine) as sampler:
+        ready = sampler.rehearse(dataset.shape)
     return FileSettings(
         certification=how,
         mode="anytime" if stopping else "exact",
@@ -237,7 +246,8 @@ def file_settings(
         skip=skip,
         images=available if maximum is None else min(available, maximum),
         shard=shard,
-        engine=engine_name(model, dataset.shape, precision=how.precision, engine=engine),
+        engine=ready.engine,
+        trial=ready.trial,
         noise=randomness.SCHEME,
         versions=software_versions(),
     )

@@ -45,6 +45,7 @@ def doubts(sigma: float, images: Tensor) -> Iterator[str]:
             f"sigma {sigma:g} is very large for pixels in [0, 1]: was it meant for the scale of 0 to 255 "
             f"({sigma / 255:.4g} here)?"
         )
+    images = images.detach()
     low, high = float(images.min()), float(images.max())
     if low >= 0 and 0 < high <= 1 / 64:
         yield "the images are nearly black: were the pixels divided by 255 twice?"

@@ -93,6 +93,8 @@ class Prepared:
     piece: int
     """Images in one forward."""
     channels_last: bool
+    trial: str = ""
+    """Some of the logits that the network as written gives for images of trial, if they are the same each time."""
 
     def __call__(self, images: Tensor) -> Tensor:
         if self.channels_last:
@@ -122,6 +124,7 @@ def prepared(
         warnings.warn(RANDOM, stacklevel=1)  # of this place: whoever asks twice is told once
         return plain
     _require_alone(plain, trial, expected)
+    plain = replace(plain, trial=_some(expected))
     if base is None or not on_cpu or len(shape) != 3:
         return plain
     for faster in _faster(base, plain, fuse=engine == "auto" and precision == "fp32"):
@@ -130,6 +133,16 @@ def prepared(
             return faster
     return plain
 
+
+def _some(logits: Tensor) -> str:
+    """A few of the logits, of classes from the first to the last, with as many digits as rounding leaves."""
+    rows = logits.detach().to("cpu", torch.float64).flatten(1)
+    classes = torch.linspace(0, rows.shape[1] - 1, min(rows.shape[1], TOLD_CLASSES)).long()
+    return " ".join(f"{value:.6g}" for value in rows[:, classes].flatten().tolist())
+
+
+TOLD_CLASSES = 16
+"""Whose logits on trial images are recorded with certificates."""
 
 RANDOM = (
     "the network gives other logits each time for the same images (dropout outside of training mode, say): its votes "

@@ -36,7 +36,8 @@ def exclusive(path: Path, *, what: str) -> Iterator[None]:
         yield
     finally:
         # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
-        if os.fstat(descriptor).st_size == 0:  # ours are empty; another's file may have the name by chance
+        # Not so on Windows, where nothing is held, and no open file can be removed: there it stays.
+        if fcntl is not None and os.fstat(descriptor).st_size == 0:  # ours are empty; another's may have the name
             path.unlink(missing_ok=True)
         os.close(descriptor)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from smoothmix import models
+from smoothmix import models, zoo
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.run_folder import RunFolder
@@ -35,8 +35,8 @@ def image_shape(config: RunConfig) -> tuple[int, ...]:
 
 
 def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
-    """The settings and the trained network of a run folder."""
-    folder = RunFolder(Path(path))
+    """The settings and the trained network of a run folder, or of `zoo:NAME`."""
+    folder = RunFolder(zoo.resolved(Path(path)))
     if not folder.config.exists():
         raise UsageError(f"{path}: is no run folder (it has no {folder.config.name})")
     config = RunConfig.load(folder.config)

@@ -30,6 +30,7 @@ from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference import Prepared, device_of, eval_mode, has_own_mode, one_thread_per_forward, prepared
 from smoothmix.models import Network
 from smoothmix.randomness import Domain
+from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -103,6 +104,8 @@ class Sampler:
     block: int = 256
     precision: Precision = "fp32"
     engine: Engine = "auto"
+    recorded: str = ""
+    """Name of the engine that a file was begun with; another is refused."""
     _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
     _ready: Prepared | None = field(init=False, repr=False, default=None)
@@ -174,11 +177,7 @@ class Sampler:
         returns true, what is not yet begun is left out: the votes are those of the first so many blocks.
         """
         images = [request.image.to("cpu", torch.float32) for request in requests]
-        if self._ready is None:
-            self._ready = prepared(
-                self.model, images[0].shape, block=self.block, precision=self.precision, engine=self.engine
-            )
-        ready = self._ready
+        ready = self._prepared(images[0].shape)
         blocks = [
             (row, first, min(self.block, request.stop - first))
             for row, request in enumerate(requests)
@@ -203,6 +202,23 @@ class Sampler:
             _cancel(futures)
         return counts
 
+    def rehearse(self, shape: Sequence[int]) -> Prepared:
+        """The network made ready, and run on an image of this shape: what is wrong with it is said before any work."""
+        ready = self._prepared(shape)
+        self._votes_at_once(ready, torch.full(tuple(shape), 0.5), 0, Domain.SELECTION, 0, 1)
+        return ready
+
+    def _prepared(self, shape: Sequence[int]) -> Prepared:
+        if self._ready is None:
+            ready = prepared(self.model, shape, block=self.block, precision=self.precision, engine=self.engine)
+            if self.recorded not in ("", ready.engine):
+                raise SmoothmixError(
+                    f"the network runs on {ready.engine} now, where the file was begun with {self.recorded}: its "
+                    "outcome on trial images is not the same each time"
+                )
+            self._ready = ready
+        return self._ready
+
     def _block_votes(
         self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
     ) -> NDArray[np.int64]:
@@ -226,7 +242,8 @@ class Sampler:
             # A network is anyone's code and may raise anything; --debug shows where.
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
             raise SmoothmixError(
-                f"the network fails on {count} images of shape {list(shape)} ({reason}){_other_numbers(self.model)}"
+                f"the network fails on {counted(count, 'image')} of shape {list(shape)} ({reason})"
+                f"{_other_numbers(self.model)}"
             ) from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
@@ -240,7 +257,7 @@ class Sampler:
             raise UsageError(
                 f"the network gives outputs of shape {list(logits.shape)} for {count} images, "
                 f"where {self.num_classes} classes need {[count, self.num_classes]}"
-                + (f": say that it has {classes} (--num-classes {classes})" if classes else "")
+                + (f": say that it has {classes} (--num-classes {classes})" if classes > 1 else "")
             )
         if not torch.isfinite(logits).all():
             raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")

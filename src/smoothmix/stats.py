@@ -89,7 +89,8 @@ def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
     require_alpha(alpha)
     # All n votes give the bound alpha^(1/n), which reaches 1 - q from n = log(alpha) / log(1 - q) on.
     lacking = float(ndtr(-wanted / sigma))
-    require(lacking > 0, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
+    reachable = lacking > 0 and math.isfinite(math.log(alpha) / math.log1p(-lacking))
+    require(reachable, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
     # Any certificate needs more than 1/2: the smallest n with 2^-n < alpha, read off the binary exponent exactly.
     mantissa, exponent = math.frexp(alpha)
     anything = 2 - exponent if mantissa == 0.5 else 1 - exponent

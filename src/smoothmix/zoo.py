@@ -32,10 +32,9 @@ def folder() -> Path:
     return clone
 
 
-def found(run: str) -> str:
-    """A run as the page's commands name it, `name=path` or `path`, with the folder of `zoo:name` in its place."""
-    name, equals, path = run.rpartition("=")
-    return f"{name}{equals}{find(Path(path))}" if is_zoo(Path(path)) else run
+def resolved(path: Path) -> Path:
+    """The path, or the run folder in the zoo where it names one."""
+    return find(path) if is_zoo(path) else path
 
 
 def names() -> list[str]:

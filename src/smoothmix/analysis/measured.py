@@ -130,15 +130,15 @@ class Measured:
             return None
         return intervals.share(int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence)
 
-    def probabilities_at(self, at: Iterable[float]) -> Floats:
-        """Share of images that are right with a p_A of at least x, for each x."""
-        right = np.where(self.correct, np.nan_to_num(self.probability), 0.0)
-        return metrics.share_at_least(right, at=at)
-
-    def probabilities_told(self, at: Iterable[float]) -> Floats:
-        """The same, where n draws that all agree count as 1 - 1/n: fewer draws must not make a model look surer."""
+    @cached_property
+    def probability_told(self) -> Floats:
+        """p_A of each image, 1 - 1/n where all n draws agree: fewer draws must not make a model look surer."""
         most = np.array([1 - 1 / row.n if row.n else 1.0 for row in self.file.rows])
-        right = np.where(self.correct, np.nan_to_num(np.minimum(self.probability, most)), 0.0)
+        return np.minimum(self.probability, most)
+
+    def probabilities_at(self, at: Iterable[float]) -> Floats:
+        """Share of images that are right with a p_A, as far as the draws tell, of at least x, for each x."""
+        right = np.where(self.correct, np.nan_to_num(self.probability_told), 0.0)
         return metrics.share_at_least(right, at=at)
 
     def only(self, images: Ints) -> Measured:
@@ -161,7 +161,9 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
-    config, training = _run(file.path.parent) if file.path.name.startswith("certificates.") else (None, ())
+    # Files that were recomputed have a name of their own, and settings that say whose they are.
+    ours = file.settings is not None or file.path.name.startswith("certificates.")
+    config, training = _run(file.path.parent) if ours else (None, ())
     if config and file.settings and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}"):
         # Someone's own network was certified into a folder that holds another run.
         config, training = None, ()

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix import zoo
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
     MOST_IMAGES,
@@ -65,7 +66,8 @@ class Certificates:
 
 
 def read(path: Path) -> Certificates:
-    """The certificates in a file of ours or a log of the field's (also .gz or .xz)."""
+    """The certificates in a file of ours or a log of the field's (also .gz or .xz), a run folder or `zoo:NAME`."""
+    path = zoo.resolved(path)
     if path.is_dir():
         there = [path / f"certificates.tsv{packed}" for packed in ("", ".gz", ".xz")]
         path = next((file for file in there if file.exists()), there[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 from collections.abc import Mapping, Sequence
@@ -72,6 +73,10 @@ class FileSettings:
     engine: str
     """What runs the network."""
 
+    trial: str = ""
+    """Some of the logits that it gives for two images of trial: the same weights may stand in another network. Empty
+    where they are not the same each time."""
+
     noise: str
     """The way noise is addressed."""
 
@@ -94,6 +99,7 @@ class FileSettings:
         budget = self.stopping.max_draws if self.stopping else self.certification.n
         require(budget == self.certification.n, f"n is {self.certification.n}, but drawing may go on to {budget}")
         parse_shard(self.shard)
+        _logits(self.trial)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
@@ -184,11 +190,33 @@ def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] 
     pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
     old_how, new_how = there.certification, here.certification
     pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
-    found = [(name, old, new) for name, old, new in pairs if name not in (*free, "certification") and old != new]
+    apart = (*free, "certification", "trial")
+    found = [(name, old, new) for name, old, new in pairs if name not in apart and old != new]
     if any(name in ("mode", "stopping") for name, _, _ in found):
         told = ("mode", "stopping", "n")  # all of which the guarantee says in words
         found = [("the guarantee", there.guarantee, here.guarantee), *(line for line in found if line[0] not in told)]
-    return [f"{name} is {_text(name, old)} there and {_text(name, new)} here" for name, old, new in found]
+    said = [f"{name} is {_text(name, old)} there and {_text(name, new)} here" for name, old, new in found]
+    if there.model_hash == here.model_hash and not _same_outcome(there.trial, here.trial):
+        said.append("the network has the same weights and gives other logits: its code or its settings have changed")
+    return said
+
+
+def _same_outcome(there: str, here: str) -> bool:
+    """Whether logits of trial are those of one network but for rounding, as far as both are known."""
+    old, new = _logits(there), _logits(here)
+    if not old or not new:
+        return True
+    largest = max(map(abs, old))
+    return len(old) == len(new) and all(abs(a - b) <= 1e-3 * largest + 1e-6 for a, b in zip(old, new, strict=True))
+
+
+def _logits(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split()]
+    except ValueError:
+        found = [math.nan]
+    require(all(map(math.isfinite, found)), f"trial must be numbers with blanks between them, got {text[:40]!r}")
+    return found
 
 
 def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:

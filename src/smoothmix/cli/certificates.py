@@ -23,12 +23,12 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
     files
         Certificate files of ours (or their run folders, or zoo:NAME), or logs of the field.
     """
-    from smoothmix import certificates, zoo
+    from smoothmix import certificates
     from smoothmix.certificates.tools import some
 
     failed = False
     for path in files:
-        file = certificates.read(zoo.find(path) if zoo.is_zoo(path) else path)
+        file = certificates.read(path)
         found = certificates.verify(file)
         failed |= not found.ok
         for problem in found.problems:
@@ -80,20 +80,21 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
     Parameters
     ----------
     file
-        A certificate file of ours.
+        A certificate file of ours, its run folder, or zoo:NAME.
     alpha
         Chance that one image's certificate is wrong. Choose it before you look at what it gives.
     out
-        The new file; by default beside the old one, with alpha in its name.
+        The new file; by default beside the old one (of the zoo: here), with alpha in its name.
     """
     from smoothmix import certificates
     from smoothmix.certificates import settings_path
     from smoothmix.cli.certify import show_summary
+    from smoothmix.zoo import is_zoo
 
     old = certificates.read(file)
     again = certificates.recompute(old, alpha=alpha)
-    file = old.path  # of a run folder, the file in it
-    path = out or file.with_name(f"{settings_path(file).stem}-alpha{alpha:g}.tsv")
+    beside = Path() if is_zoo(file) else old.path.parent
+    path = out or beside / f"{settings_path(old.path).stem}-alpha{alpha:g}.tsv"
     _new(path, settings_path(path))
     certificates.save(again, path)
     show_summary(again)
@@ -107,7 +108,7 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
     Parameters
     ----------
     file
-        A certificate file.
+        A certificate file, its run folder, or zoo:NAME.
     format
         cohen: six tab-separated columns, idx label predict radius correct time; radii rounded down at six decimals.
     out

@@ -14,8 +14,8 @@ from smoothmix.cli.certifying import (
     certify_with_progress,
     note_without_rules,
     part_by_itself,
+    require_as_made,
     require_in_reach,
-    require_same_images,
     stopping_rules,
 )
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
@@ -109,7 +109,7 @@ def certify(
     note_without_rules(rules)
     dataset = choose_data(target, images)
     if anytime.extend:
-        require_same_images(path, images, shard)
+        require_as_made(path, images, shard, network)
     outcome = certify_with_progress(
         target,
         dataset,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothmix.cli.options import AnytimeOptions, ImageOptions, numbers
+from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
 from smoothmix.cli.output import progress, say
-from smoothmix.config import Engine, Mode, require
+from smoothmix.config import FUSED, Engine, Mode, require
 from smoothmix.distributed import place
 from smoothmix.interruption import sigterm_raises
 
@@ -48,7 +48,7 @@ def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path
     there = load_settings(path) if options.extend else None
     usual = there.certification.n if there else how.n
     return Stopping(
-        radii=tuple(sorted(set(numbers(options.radii)))),
+        radii=tuple(numbers(options.radii)),
         tolerance=options.tolerance,
         max_draws=usual if options.max_draws is None else options.max_draws,
     )
@@ -80,8 +80,8 @@ def require_in_reach(how: Certification, rules: Stopping | None, wanted: float) 
         )
 
 
-def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
-    """Refuse to extend a file by options that would mean other images than it holds."""
+def require_as_made(path: Path, images: ImageOptions, shard: str, network: NetworkOptions) -> None:
+    """Refuse to extend a file by options that would mean other images than it holds, or another way to run."""
     from smoothmix.certificates.settings import load_settings
 
     there = load_settings(path)
@@ -95,6 +95,14 @@ def require_same_images(path: Path, images: ImageOptions, shard: str) -> None:
             f"{option} {value}: {path} was made with {option} {kept[option] or '1/1'}, and --extend draws further for "
             f"the images that it has: leave {option} out",
         )
+    require(
+        network.num_classes in (None, there.num_classes),
+        f"--num-classes {network.num_classes}: {path} was made with {there.num_classes}: leave it out",
+    )
+    require(
+        network.engine == "auto" or there.engine != FUSED,
+        f"--engine {network.engine}: {path} was made with fused layers, and is drawn further with them: leave it out",
+    )
 
 
 def certify_with_progress(

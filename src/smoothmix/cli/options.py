@@ -38,7 +38,7 @@ class ModelOptions:
     def __post_init__(self) -> None:
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
         classes = self.num_classes
-        require(classes is None or classes >= 1, f"num-classes must be at least 1, got {classes}")
+        require(classes is None or classes >= 2, f"num-classes must be at least 2, got {classes}")
 
 
 @Parameter(name="*")

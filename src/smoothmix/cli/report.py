@@ -106,14 +106,13 @@ def compare(
     data_dir: Path | None = None,
 ) -> list[Measured]:
     """Print the table of these runs, write the page if it is asked for, and return what was measured."""
-    from smoothmix import zoo
     from smoothmix.analysis import measure, unique_names
     from smoothmix.report.build import Choices, make_page
     from smoothmix.report.sections import read_sections
     from smoothmix.report.summary import summary_grid
 
     sections = read_sections(studies)
-    every = unique_names([measure(zoo.found(run), paper_rounding=paper_rounding) for run in runs])
+    every = unique_names([measure(run, paper_rounding=paper_rounding) for run in runs])
     title = title or _title([m.name for m in every])
     page = make_page(every, choices or Choices(), title=title, data_dir=data_dir, sections=sections)
     show_grid(summary_grid(page, wide=format in ("csv", "json")), format)

@@ -37,7 +37,7 @@ def reproduce(
     epochs_scale: float | None = None,
     precision: Precision | None = None,
     fidelity: Fidelity | None = None,
-    skip: int = 1,
+    skip: int | None = None,
     maximum: Annotated[int | None, Parameter(name="--max")] = None,
     n: int = 100_000,
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
@@ -75,7 +75,7 @@ def reproduce(
     fidelity
         official does what made the published tables, paper what the paper's text says.
     skip
-        Certify every skip-th test image.
+        Certify every skip-th test image; by default those of the paper: every 100th of ImageNet, all of the others.
     maximum
         Certify at most so many images.
     n
@@ -111,7 +111,7 @@ def reproduce(
 
         refuse_running_options(
             seeds=seeds != 1, epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity,
-            skip=skip != 1, max=maximum, n=n != 100_000, skip_wrong=skip_wrong, dry_run=dry_run,
+            skip=skip, max=maximum, n=n != 100_000, skip_wrong=skip_wrong, dry_run=dry_run,
             data_dir=data_dir, device=device != "auto", out=out != OUT,
         )  # fmt: skip
         if main:
@@ -122,6 +122,7 @@ def reproduce(
         return
     cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)
     jobs = make_jobs(names, seeds=seeds, cut=cut, out=out)
+    skip = usual_skip(jobs) if skip is None else skip
     images = ImageOptions(data_dir=data_dir, skip=skip, maximum=maximum)
     training = TrainingOptions(data_dir=data_dir, device=device)
     hows = certifications(jobs, n=n, skip_wrong=skip_wrong)
@@ -142,6 +143,14 @@ def reproduce(
     measured = unique_names(list({run.path: run for row in every for run in row.runs}.values()))
     choices = Choices(radii=at or ())
     write_page(make_page(measured, choices, title=title, data_dir=data_dir), out / "report.html")
+
+
+def usual_skip(jobs: Sequence[Job]) -> int:
+    """Every how many images the paper certified one, where all jobs are for one data set."""
+    from smoothmix.report.published import PAPER_IMAGES
+
+    steps = {PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs}
+    return steps.pop() if len(steps) == 1 else 1
 
 
 def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:

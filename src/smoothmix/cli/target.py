@@ -58,7 +58,7 @@ def _from_folder(run: Path) -> Target:
     from smoothmix.runs import image_shape, load_run
 
     from_zoo = zoo.is_zoo(run)
-    config, network = load_run(zoo.find(run) if from_zoo else run)
+    config, network = load_run(run)
     # What is computed with a network of the zoo goes to the current folder: its own holds the published results.
     folder, name = (None, str(run)) if from_zoo else (run, config.network)
     return Target(

@@ -104,8 +104,12 @@ class Method(ABC):
             raise UsageError(f"labels must be whole numbers from 0 on, got {y.dtype} from {y.min().item()}")
         if mix is not None and mix.shape != y.shape:
             raise UsageError(f"mix must have the shape [batch] = {list(y.shape)}, got {list(mix.shape)}")
+        if mix is not None and not bool(((mix >= 0) & (mix <= 0.5)).all()):
+            raise UsageError(f"mix must lie in [0, 1/2], got {mix.min().item():g} to {mix.max().item():g}")
+        if not is_number(epoch, Integral) or epoch < 0:
+            raise UsageError(f"epoch must be a whole number from 0 on, got {epoch!r}")
         with FastConvolutions():
-            terms = self.terms(model, Step(x, y, self.noise_or_draw(x, noise), epoch, mix))
+            terms = self.terms(model, Step(x, y.long(), self.noise_or_draw(x, noise), epoch, mix))
         parts = {name: term.detach() for name, term in terms.items()}
         return Loss(torch.stack(tuple(terms.values())).sum(), parts)
 

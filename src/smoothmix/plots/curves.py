@@ -102,7 +102,7 @@ def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
         )
 
 
-TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999)
+TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 
 @style.figure
@@ -121,7 +121,7 @@ def probabilities(every: Sequence[Measured], *, width: float | None = None) -> F
     for ax, (sigma, runs) in zip(axes, groups.items(), strict=False):
         for m in runs:
             look = looks[m.name]
-            x, y = probability_steps(m, edge)
+            x, y = probability_steps(m)
             (line,) = ax.plot(x, y, drawstyle="steps-pre", color=look.colour, linestyle=look.dash, label=m.name)
             if _has_votes(m):
                 ax.plot(x[-1:], y[-1:], look.marker, color=look.colour, markersize=2.5, clip_on=False, zorder=3)
@@ -143,45 +143,40 @@ def _has_votes(m: Measured) -> bool:
     return any(row.has_votes for row in m.file.rows)
 
 
-def position(p: Floats, edge: float) -> Floats:
-    """Where p stands on the axis: evenly for each further nine, and 1 at the edge."""
+def position(p: Floats) -> Floats:
+    """Where p stands on the axis: evenly for each further nine."""
     with np.errstate(divide="ignore"):
-        return np.minimum(-np.log10(1 - p), edge)
+        return np.asarray(-np.log10(1 - p))
 
 
-def probability_steps(m: Measured, edge: float) -> tuple[Floats, Floats]:
+def probability_steps(m: Measured) -> tuple[Floats, Floats]:
     """Corners of the curve, by their positions on the axis, and shares in percent.
 
-    A curve of votes ends at p = 1, with the images on which all draws agree; one of bounds where the last bound is.
+    A curve of votes ends at 1 - 1/n, with the images on which all n draws agree; one of bounds where the last bound is.
     """
-    right = m.probability[m.correct & (m.probability > TICKS[0])]
-    corners = np.unique(np.concatenate([right, [TICKS[0], *([1.0] if _has_votes(m) else [])]]))
-    x, y = position(corners, edge), 100 * m.probabilities_at(corners.tolist())
+    right = m.probability_told[m.correct & (m.probability > TICKS[0])]
+    corners = np.unique(np.concatenate([right, [TICKS[0]], _most_told(m)]))
+    x, y = position(corners), 100 * m.probabilities_at(corners.tolist())
     return (x, y) if _has_votes(m) else (np.append(x, x[-1]), np.append(y, 0.0))
 
 
+def _most_told(m: Measured) -> list[float]:
+    """What p_A is at most as far as its draws can tell; nothing for a log of the field, whose draws are not known."""
+    draws = max((row.n for row in m.file.rows if row.n), default=0)
+    return [1 - 1 / draws] if draws > 1 / (1 - TICKS[0]) else []
+
+
 def _edge(measured: Sequence[Measured]) -> float:
-    """Where 1 stands: right of all that is less."""
-    below = [m.probability[m.probability < 1].max(initial=0.0) for m in measured]
-    return max(4.6, 0.6 + float(position(np.array(max(below, default=0.0)), np.inf)))
+    """Where the axis ends: with the last that any file can tell."""
+    lasts = [np.append(m.probability_told[m.correct & (m.probability_told < 1)], _most_told(m)) for m in measured]
+    last = max((float(each.max(initial=0.0)) for each in lasts), default=0.0)
+    return max(float(position(np.array(TICKS[3]))), float(position(np.array(last))))
 
 
 def _probability_axis(ax: Axes, edge: float) -> None:
-    ticks = position(np.array(TICKS), edge)
-    ax.set_xlim(float(ticks[0]), edge)
-    ax.set_xticks([*ticks, edge], [*(f"{p:g}" for p in TICKS), "1"])
-    # The way from the last nine to 1 is endless, so the axis is broken there.
-    ax.plot(
-        [edge - 0.32, edge - 0.22],
-        [0, 0],
-        transform=ax.get_xaxis_transform(),
-        marker=[(-0.5, -1), (0.5, 1)],
-        markersize=5,
-        linestyle="none",
-        color=style.INK,
-        markeredgewidth=0.5,
-        clip_on=False,
-    )
+    ticks = [p for p in TICKS if position(np.array(p)) <= edge + 1e-9]
+    ax.set_xlim(float(position(np.array(TICKS[0]))), edge)
+    ax.set_xticks(position(np.array(ticks)), [f"{p:.6g}" for p in ticks])
     ax.set_xlabel("$p$", parse_math=True)
     ax.set_ylabel("Right with $p_A \\geq p$ (%)" if style.leftmost(ax) else "", parse_math=True)
     style.percent_axis(ax)

@@ -231,7 +231,7 @@ def probability_curve(measured: Measured) -> Curve | None:
         return None
     most = 1 - 1 / max((row.n for row in measured.file.rows if row.n), default=FINEST)
     x = [*(1 - np.logspace(math.log10(0.5), math.log10(1 - most), 90)[:-1]).tolist(), most]
-    return Curve(x=x, y=measured.probabilities_told(x).tolist())
+    return Curve(x=x, y=measured.probabilities_at(x).tolist())
 
 
 def histogram(measured: Measured, every: Sequence[Measured]) -> Curve:

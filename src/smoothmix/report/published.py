@@ -11,11 +11,12 @@ from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.presets import Preset
+from smoothmix.stats import Ints
 
 PAPER_SELECTION, PAPER_DRAWS = 100, 100_000
 PAPER_ALPHA = 0.001
-PAPER_IMAGES = {"mnist": 10_000, "cifar10": 10_000, "imagenet": 500}
-"""How the paper certified: n, alpha, and how many test images of each data set."""
+PAPER_IMAGES = {"mnist": range(10_000), "cifar10": range(10_000), "imagenet": range(0, 50_000, 100)}
+"""How the paper certified: n, alpha, and which test images of each data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,7 @@ def preset_of(measured: Measured) -> Preset | None:
 
 def cuts(measured: Measured, preset: Preset) -> Cuts:
     """What this run did less of than the paper's row, or otherwise."""
-    expected = PAPER_IMAGES.get(preset.config.data, len(measured))
-    images = [f"{len(measured):,} of {expected:,} images"] if len(measured) < expected else []
+    images = _image_cuts(measured.idx, PAPER_IMAGES.get(preset.config.data))
     if measured.settings and measured.settings.data_note:
         images.append(f"of a data set of {measured.settings.data_note}")
     return Cuts(
@@ -58,6 +58,15 @@ def cuts(measured: Measured, preset: Preset) -> Cuts:
         certification=_certification_cuts(measured.settings, preset) if measured.settings else (),
         images=tuple(images),
     )
+
+
+def _image_cuts(ours: Ints, theirs: range | None) -> list[str]:
+    if theirs is None or np.array_equal(np.sort(ours), theirs):
+        return []
+    if np.isin(ours, theirs).all():
+        return [f"{len(ours):,} of {len(theirs):,} images"]
+    every = "all" if theirs.step == 1 else f"every {theirs.step}th"
+    return [f"{len(ours):,} other images than the paper's {len(theirs):,} ({every}, from 0 on)"]
 
 
 def _training_cuts(config: RunConfig, preset: Preset) -> tuple[str, ...]:

@@ -226,7 +226,8 @@ def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
     runs = [run for row in rows for run in row.runs]
     cuts = ((row.called, f"cut: {', '.join(row.cuts)}") for row in rows if row.cuts)
     unseen = ((row.called, text) for row in rows if (text := _unseen(row)))
-    of_rows = ((row.called, text) for row in rows for text in (row.preset.note, *row.notes) if text)
+    # What the method was set to stands beside every number: another epsilon or m may turn a comparison round.
+    of_rows = ((row.called, text) for row in rows for text in (row.preset.about, row.preset.note, *row.notes) if text)
     of_files = ((run.name, text) for run in runs for text in run.notes)
     return (
         *_grouped(cuts, len(rows)),
