@@ -74,7 +74,7 @@ def table(every: Sequence[Measured], published: Published) -> str:
     """ACR: a line for each run."""
     gaussian = {run.sigma: run for run in every if _config(run).method["name"] == "gaussian"}
     titles = ["run", "epochs", "ACR", "above our Gaussian (95 %)", "published, same images", "difference (95 %)"]
-    titles += ["margin", "", "published, all 10,000 images"]
+    titles += ["margin", "", "in seed deviations", "published, all 10,000 images"]
     lines = []
     for run in every:
         logs = published.get(_config(run).preset)
@@ -115,14 +115,14 @@ def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
     above = "" if gaussian is run else _signed(intervals.mean(differences_by_image(ours, baseline)))
     start = f"| {run.name} | {recipe.epochs} | {acr:.4f} | {above} "
     if found is None:
-        return f"{start}| no published row | | | | |"
+        return f"{start}| no published row | | | | | |"
     preset = presets.get(_config(run).preset)
     assert preset.published is not None
     whole = recipe.epochs == preset.config.recipe.epochs
     verdict = ("within" if found.within else "outside") if whole else "not judged: fewer epochs"
     return (
         f"{start}| {found.published:.4f} ± {found.deviation:.4f} ({found.seeds} seeds) "
-        f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} "
+        f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} | {found.deviations:+z.1f} "
         f"| {preset.published.acr_mean:.4f} ± {preset.published.acr_deviation:.4f} |"
     )
 

@@ -75,6 +75,21 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
     assert run.published.deviations_away == pytest.approx((float(f"{measured.radius[0]:.3}") - 1.5581) / 0.0016)
 
 
+@pytest.mark.parametrize(
+    ("images", "said"),
+    [
+        (range(0, 50_000, 100), ()),
+        (range(0, 50_000, 1000), ("50 of 500 images",)),
+        (range(500), ("500 other images than the paper's 500 (every 100th, from 0 on)",)),
+        (range(0, 50_000, 50), ("1,000 other images than the paper's 500 (every 100th, from 0 on)",)),
+    ],
+)
+def test_it_counts_which_images_of_imagenet_were_certified(tmp_path: Path, images: range, said: tuple[str]) -> None:
+    measured = measure(our_file(tmp_path / "a.tsv", [900] * len(images)))
+    found = cuts(replace(measured, idx=np.array(images)), presets.get("imagenet/0.50/gaussian"))
+    assert found.images == said
+
+
 def test_what_was_trained_otherwise_is_said(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "g", [1000], Wishes(preset="mnist/0.50/gaussian", batch=128), n=1000)
     found = cuts(measure(folder), presets.get("mnist/0.50/gaussian"))

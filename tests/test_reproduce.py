@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from smoothmix.cli.reproduce import usual_skip
 from smoothmix.distributed import Place
 from smoothmix.errors import UsageError
 from smoothmix.reproduce.jobs import Cut, choose, make_jobs
@@ -109,3 +110,9 @@ def test_other_settings_in_the_same_folder_are_refused(smoothmix: Run) -> None:
     result = smoothmix(*QUICK[:2], "--epochs", "2", *QUICK[4:], "--rows", "gaussian", "--out", "out")
     assert result.code == 2
     assert "epochs is 1 there and 2 here" in result.err
+
+
+@pytest.mark.parametrize(("group", "skip"), [("imagenet", 100), ("cifar10", 1), ("mnist", 1)])
+def test_the_papers_own_images_are_certified_unless_others_are_asked_for(group: str, skip: int, tmp_path: Path) -> None:
+    jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, cut=Cut(), out=tmp_path)
+    assert usual_skip(jobs) == skip

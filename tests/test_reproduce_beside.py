@@ -40,6 +40,7 @@ def test_its_numbers_are_what_the_definitions_say(tmp_path: Path, published: Pat
     assert differences.min() <= found.difference.low <= found.difference.value <= found.difference.high
     assert found.margin == pytest.approx(3 * found.deviation + (found.difference.high - found.difference.low) / 2)
     assert found.within == (abs(found.difference.value) <= found.margin)
+    assert found.deviations == pytest.approx(found.difference.value / (np.std(acrs, ddof=1) * np.sqrt(4 / 3)))
     # The first log abstains on its last image; one of three seeds is below 1.0 on the first.
     assert found.accuracy[0.0] == (0.75, pytest.approx((0.75 + 1 + 1) / 3))
     assert found.accuracy[1.0][1] == pytest.approx(2 / 3 / 4)

@@ -126,3 +126,9 @@ def test_notes_of_rows_and_files_are_told_once() -> None:
     assert notes.count("hello") == 1
     assert notes.count("line 7 is cut off") == 1
     assert sum(note.startswith("1.00/consistency: The released logs") for note in notes) == 1
+
+
+def test_what_a_row_was_set_to_stands_beside_its_number() -> None:
+    row = Reproduced(preset=presets.get("mnist/1.00/smoothadv"), runs=(run_of(1.0),))
+    notes = reproduction_grid([row], title="made").notes
+    assert "1.00/smoothadv: SmoothAdv (PGD, eps 255/256, T 10, m 4)" in notes

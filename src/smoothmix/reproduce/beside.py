@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import lzma
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,12 @@ class Beside:
     def margin(self) -> float:
         """How far apart both may be: deviations between seeds and half the paired interval."""
         return DEVIATIONS * self.deviation + (self.difference.high - self.difference.low) / 2
+
+    @property
+    def deviations(self) -> float:
+        """The difference in deviations of a run from the mean of that many others: how unlike one more seed it is."""
+        spread = self.deviation * math.sqrt(1 + 1 / self.seeds)
+        return self.difference.value / spread if spread else math.copysign(math.inf, self.difference.value)
 
     @property
     def within(self) -> bool:
