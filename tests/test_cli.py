@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from smoothmix.config import RunConfig
 from smoothmix.weights import save_weights, state_hash
 
 from conftest import Run, command
+from process_cases import until
 
 QUICK = ("--n0", 20, "--n", 200, "--max", 3)
 
@@ -72,8 +72,7 @@ def test_predictions_are_lines_with_votes(smoothmix: Run, mine: Path) -> None:
 def test_an_interrupted_prediction_leaves_nothing(mine: Path) -> None:
     out = mine / "p.tsv"
     job = subprocess.Popen(command("predict", *OWN, "--n", 5_000_000, "--out", out), cwd=mine, stderr=subprocess.PIPE)
-    while not list(mine.glob(".p.tsv.*.tmp")):
-        time.sleep(0.01)
+    until(lambda: list(mine.glob(".p.tsv.*.tmp")) or job.poll() is not None, "the beginning of the file")
     job.send_signal(signal.SIGINT)
     assert "no file was written, and the same command begins anew" in job.communicate()[1].decode()
     assert job.returncode == 130

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
@@ -38,6 +39,7 @@ def imported_by(statement: str) -> set[str]:
 
 def test_the_public_names() -> None:
     assert smoothmix.__all__ == [
+        "Certification",
         "Certified",
         "Consistency",
         "Gaussian",
@@ -51,6 +53,9 @@ def test_the_public_names() -> None:
         "Stability",
         "Stopping",
         "__version__",
+        "certify_dataset",
+        "load_run",
+        "measure",
     ]
     assert dir(smoothmix) == sorted(smoothmix.__all__)
     assert all(getattr(smoothmix, name) is not None for name in smoothmix.__all__)
@@ -101,6 +106,25 @@ def commands() -> list[list[str]]:
             found.append([name])
             found += [[name, sub] for sub in app[name] if not sub.startswith("-")]
     return found
+
+
+def documented() -> list[list[str]]:
+    """Every command in a block of the README or the docs, as the words that a shell would hand over."""
+    found = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        whole_lines = re.sub(r"\\\n\s*", "", page.read_text())
+        for line in whole_lines.splitlines():
+            words = re.search(r"^(?: {4})?(?:torchrun .*-m smoothmix --|smoothmix) (.*)$", line)
+            # Two blanks and more part a command from what is said of it; dots stand for options of one's own.
+            if words and "..." not in line:
+                found.append(shlex.split(re.split(r"\s{2,}", words[1])[0], comments=True))
+    return found
+
+
+def test_every_documented_command_is_one() -> None:
+    assert len(documented()) > 30
+    for words in documented():
+        app.parse_args(words, exit_on_error=False, print_error=False)  # raises where they are not understood
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)

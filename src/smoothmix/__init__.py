@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 from smoothmix.version import __version__
 
 if TYPE_CHECKING:
+    from smoothmix.analysis import measure
     from smoothmix.anytime import Stopping
     from smoothmix.certify import Certified, Smoothed
+    from smoothmix.certify_run import certify_dataset
+    from smoothmix.config import Certification
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import Consistency, Gaussian, Loss, Macer, Method, SmoothAdv, SmoothMix, Stability
+    from smoothmix.runs import load_run
 
 _HOMES = {
+    "Certification": "smoothmix.config",
     "Certified": "smoothmix.certify",
     "Smoothed": "smoothmix.certify",
     "SmoothmixError": "smoothmix.errors",
@@ -33,9 +38,13 @@ _HOMES = {
     "SmoothMix": "smoothmix.methods",
     "Stability": "smoothmix.methods",
     "Stopping": "smoothmix.anytime",
+    "certify_dataset": "smoothmix.certify_run",
+    "load_run": "smoothmix.runs",
+    "measure": "smoothmix.analysis",
 }
 
 __all__ = [
+    "Certification",
     "Certified",
     "Consistency",
     "Gaussian",
@@ -49,6 +58,9 @@ __all__ = [
     "Stability",
     "Stopping",
     "__version__",
+    "certify_dataset",
+    "load_run",
+    "measure",
 ]
 
 

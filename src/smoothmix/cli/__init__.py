@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from functools import partial
 
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, debug=debug)
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
         return result if isinstance(result, int) else 0
@@ -125,6 +126,10 @@ def _show_warning(
     lineno: int,
     file: object = None,
     line: str | None = None,
+    *,
+    debug: bool = False,
 ) -> None:
     if issubclass(category, UserWarning) and not _speaker():
         print(f"smoothmix: warning: {message}", file=sys.stderr)
+    elif debug:  # those of libraries are for whoever looks into what they do
+        print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)

@@ -139,7 +139,7 @@ class AnytimeOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How training is run; nothing here changes what comes out."""
+    """Where training finds what it needs, and how it is run; but for --allow-partial, what comes out is the same."""
 
     data_dir: Path | None = None
     """Folder that holds the data set."""
