@@ -13,8 +13,8 @@ from torch import nn
 from smoothmix import data
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import FileSettings, settings_path
-from smoothmix.certify_anytime import Budget
 from smoothmix.certify_parts import Outcome, certify_together
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import Progress, file_settings
 from smoothmix.config import Certification
 from smoothmix.data import Dataset

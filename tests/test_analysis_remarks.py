@@ -9,7 +9,7 @@ import pytest
 from smoothmix.analysis import Measured, measure
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import settings_path
-from smoothmix.certify_anytime import Budget
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import certify_dataset
 from smoothmix.config import Certification
 from smoothmix.errors import CertificateError

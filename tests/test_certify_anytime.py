@@ -16,8 +16,8 @@ from smoothmix import data
 from smoothmix.anytime import Stopping, decided
 from smoothmix.certificates import read, recompute, verify
 from smoothmix.certify import Smoothed
-from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import certify_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset

@@ -15,13 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from smoothmix import certify_anytime, certify_exact, certify_run
+from smoothmix import certify_rows, certify_run
 from smoothmix.anytime import Stopping
-from smoothmix.certificates import Certificates, read, settings_path
+from smoothmix.certificates import Certificate, Certificates, read, settings_path
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
-from smoothmix.certify import InWork, certify_image
-from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
+from smoothmix.certify_rows import Budget, certified_rows
 from smoothmix.certify_run import Progress, certify_dataset
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
@@ -164,7 +163,7 @@ def certify_exactly(path: Path, on_progress: Callable[[Progress], None] = lambda
 
 def die(path: str, mode: str) -> None:
     """Certify, keep what is in work whenever it may be, and be killed after the fifth time."""
-    certify_anytime.SECONDS_BETWEEN_KEEPING = certify_exact.SECONDS_BETWEEN_KEEPING = -1.0
+    certify_rows.SECONDS_BETWEEN_KEEPING = -1.0
     rounds = []
 
     def keep(*args: object) -> None:
@@ -183,32 +182,34 @@ def test_a_killed_run_goes_on_with_the_votes_that_were_kept(mode: str, tmp_path:
     script = f"import test_certify_begun as here; here.die({str(path)!r}, {mode!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
     assert killed.returncode == -signal.SIGKILL
-    kept = sum(row.n or 0 for row in read(begun_path(path)).rows)
+    in_work = read(begun_path(path)).rows
+    kept = sum(row.n or 0 for row in in_work)
     assert kept > 256
     run(path)
     rest = sum(drawn)
     drawn.clear()
     run(tmp_path / "whole.tsv")
-    in_work = 1 if mode == "exact" else 20
-    assert rest == sum(drawn) - kept - in_work * HOW.n0  # those that go on need no new selection either
+    assert rest == sum(drawn) - kept - len(in_work) * HOW.n0  # those that go on need no new selection either
     assert without_time(path) == without_time(tmp_path / "whole.tsv")
     assert not begun_path(path).exists()
 
 
-def test_an_image_in_work_certifies_nothing(tmp_path: Path) -> None:
+def test_an_image_in_work_certifies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = certify_exactly(tmp_path / "a.tsv").settings
     assert settings is not None
+    for name in ("SECONDS_BETWEEN_TELLING", "SECONDS_BETWEEN_KEEPING"):
+        monkeypatch.setattr(certify_rows, name, -1.0)  # every block
+    kept: list[Certificate] = []
     with certify_run.file_sampler(IsBright(), settings) as sampler:
-        states: list[InWork] = []
-        whole = certify_image(sampler, images().images([1])[0], 1, label=1, how=EXACT, on_block=states.append)
-    assert [int(state.votes.sum()) for state in states] == [*range(256, EXACT.n, 256), EXACT.n]
-    assert all((state.row.predict, state.row.radius) == (-1, 0.0) for state in states[:-1])
-    assert states[-1].row.counts == whole.counts
+        (whole,) = certified_rows(sampler, iter([(1, 1, images().images([1])[0])]), EXACT, keep=kept.extend)
+    assert {row.n for row in kept} == {*range(0, EXACT.n, 256), EXACT.n}
+    assert all((row.predict, row.radius) == (-1, 0.0) for row in kept if row.n != EXACT.n)
+    assert [row for row in kept if row.n == EXACT.n][-1].counts == whole.counts
     assert whole.radius > 0
 
 
 def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certify_exact, "SECONDS_BETWEEN_TELLING", -1.0)
+    monkeypatch.setattr(certify_rows, "SECONDS_BETWEEN_TELLING", -1.0)
     told: list[Progress] = []
     certify_exactly(tmp_path / "a.tsv", told.append)
     done = [state.done + state.draws / state.planned if state.planned else state.done for state in told]

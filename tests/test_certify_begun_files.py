@@ -15,9 +15,9 @@ from smoothmix.certificates import Certificate, FileSettings, read, tools
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
 from smoothmix.certificates.parts import divide
 from smoothmix.certificates.settings import load_settings, settings_path
-from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
 from smoothmix.certify_parts import certify_together
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import certify_dataset, certify_file, file_settings
 from smoothmix.config import Certification
 from smoothmix.distributed import Place

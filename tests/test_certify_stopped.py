@@ -16,9 +16,9 @@ from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, Writer, read
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
 from smoothmix.certificates.parts import Part
-from smoothmix.certify_anytime import Budget
 from smoothmix.certify_extend import extend_dataset
 from smoothmix.certify_parts import certify_together
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import Progress, certify_dataset, certify_file, file_settings
 from smoothmix.distributed import Place
 from smoothmix.inference import engine_name

@@ -11,7 +11,7 @@ import torch
 from smoothmix import certificates
 from smoothmix.certificates import read
 from smoothmix.certificates.parts import parse_shards
-from smoothmix.certify_anytime import Budget
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import Progress
 from smoothmix.distributed import Place
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import operator
-import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothmix import randomness
 from smoothmix.anytime import Stopping, largest_radius
-from smoothmix.certificates import Certificate, dense, from_votes, sparse
-from smoothmix.certify_anytime import anytime_rows
+from smoothmix.certificates import Certificate, dense
+from smoothmix.certify_rows import certified_rows
 from smoothmix.config import Certification, Engine, Precision, require, require_whole
 from smoothmix.errors import UsageError
 from smoothmix.guards import check_images, doubts
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler
-from smoothmix.stats import abstention_is_certain, predicted, require_enough_draws, require_enough_to_predict
+from smoothmix.stats import predicted, require_enough_draws, require_enough_to_predict
 
 
 @final
@@ -118,10 +116,7 @@ class Smoothed:
         self._look_at(images)
         numbered = list(zip(_numbers(index, images), images, strict=True))
         with self.sampler(seed=how.seed) as sampler:
-            if stopping:
-                rows = list(anytime_rows(sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping))
-            else:
-                rows = [certify_image(sampler, image, number, label=0, how=how) for number, image in numbered]
+            rows = list(certified_rows(sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping))
         return _batch(rows, self.num_classes, how.seed)
 
     def predict(
@@ -162,82 +157,6 @@ def require_reach(how: Certification, stopping: Stopping | None) -> None:
     if stopping:
         reach = largest_radius(how.n, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
         require(reach > 0, f"{how.n:,} draws can never certify anything in mode anytime")
-
-
-def certify_image(
-    sampler: Sampler,
-    image: Tensor,
-    index: int,
-    *,
-    label: int,
-    how: Certification,
-    begun: Certificate | None = None,
-    on_block: Callable[[InWork], None] = lambda state: None,
-) -> Certificate:
-    """One image's certificate: select a class, then bound its probability on fresh draws.
-
-    `on_block` hears how far it is; a row that it gave, handed in as `begun`, is gone on from.
-    """
-    started = time.perf_counter() - (begun.seconds if begun else 0.0)
-    selection = (
-        dense(begun.selection_counts, sampler.num_classes)
-        if begun
-        else sampler.votes(image, index, Domain.SELECTION, how.n0)
-    )
-    selected = int(selection.argmax())
-    votes = dense(begun.counts if begun else None, sampler.num_classes)
-
-    def state(more: NDArray[np.int64] | int = 0) -> InWork:
-        return InWork(index, label, how, selection, votes + more, time.perf_counter() - started)
-
-    if not (how.skip_wrong and selected != label):
-        for stop in [look for look in _looks(how) if look >= votes.sum()]:
-            drawn = int(votes.sum())
-            votes = votes + sampler.votes(
-                image, index, Domain.ESTIMATION, stop, first=drawn, on_block=lambda more: on_block(state(more))
-            )
-            if how.stop_abstaining and abstention_is_certain(votes[selected], stop, planned=how.n, alpha=how.alpha):
-                break
-    return state().row
-
-
-@final
-@dataclass(frozen=True)
-class InWork:
-    """An image with the votes it has had."""
-
-    index: int
-    label: int
-    how: Certification
-    selection: NDArray[np.int64]
-    votes: NDArray[np.int64]
-    seconds: float
-
-    @property
-    def row(self) -> Certificate:
-        """What its votes say; nothing is certified before all draws are there."""
-        return from_votes(
-            self.index,
-            self.label,
-            sparse(self.selection),
-            sparse(self.votes),
-            sigma=self.how.sigma,
-            alpha=self.how.alpha,
-            seconds=self.seconds,
-            planned=self.how.n,
-        )
-
-
-LOOKS = 20
-"""How often an image that may be stopped is looked at."""
-
-
-def _looks(how: Certification) -> list[int]:
-    """After how many draws an image is looked at: after all, or after whole blocks where it may stop early."""
-    if not how.stop_abstaining:
-        return [how.n]
-    size = how.block * max(1, -(-how.n // (LOOKS * how.block)))
-    return [*range(size, how.n, size), how.n]
 
 
 def seed_or_fresh(seed: int | None) -> int:

@@ -13,7 +13,7 @@ from smoothmix.certificates import Certificates, FileSettings, read, settings_pa
 from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.file import continued_versions
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv
-from smoothmix.certify_anytime import Budget
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import Progress, file_sampler, file_settings, fill, undecided, wished
 from smoothmix.config import Certification, require
 from smoothmix.data import Dataset

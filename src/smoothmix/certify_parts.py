@@ -12,7 +12,7 @@ from torch import nn
 
 from smoothmix.certificates import Certificates, FileSettings, read, writing
 from smoothmix.certificates.parts import Division, Part, begun_parts, divide, parse_shards, rows_in
-from smoothmix.certify_anytime import Budget
+from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import Progress, certify_file, file_sampler, fill, undecided
 from smoothmix.data import Dataset
 from smoothmix.distributed import Place

@@ -15,8 +15,7 @@ from smoothmix.certificates import Certificate, Certificates, FileSettings, Writ
 from smoothmix.certificates.begun import keep_begun, load_begun, remove_begun
 from smoothmix.certificates.settings import software_versions
 from smoothmix.certify import require_reach
-from smoothmix.certify_anytime import Budget, anytime_rows
-from smoothmix.certify_exact import exact_rows
+from smoothmix.certify_rows import Budget, InWork, certified_rows
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
@@ -41,9 +40,9 @@ class Progress:
     in_work: int = 0
     """Images that are being drawn for."""
     draws: int = 0
-    """That they have had: in this run in mode anytime, in all in mode exact."""
+    """In mode anytime those of this run; in mode exact those of images that are not written yet."""
     planned: int = 0
-    """Draws that the one in work is to have, in mode exact."""
+    """Draws that each image is to have, in mode exact."""
 
 
 def certify_dataset(
@@ -152,36 +151,23 @@ def fill(
     def keep(rows: Sequence[Certificate]) -> None:
         keep_begun(writer.path, writer.announced, [*rows, *beyond])
 
-    rows = (
-        anytime_rows(
-            sampler,
-            images,
-            how,
-            stopping,
-            budget=budget,
-            earlier=earlier,
-            begun=begun,
-            keep=keep,
-            on_round=lambda in_work, draws: on_progress(
-                Progress(done=len(writer.done), total=total, in_work=in_work, draws=draws)
-            ),
-        )
-        if stopping
-        else exact_rows(
-            sampler,
-            images,
-            how,
-            begun=begun,
-            keep=keep,
-            on_draws=lambda draws: on_progress(
-                Progress(done=len(writer.done), total=total, in_work=1, draws=draws, planned=how.n)
-            ),
-        )
+    waiting = 0
+
+    def hear(state: InWork) -> None:
+        nonlocal waiting
+        waiting = state.drawn
+        told = Progress(done=len(writer.done), total=total, in_work=state.images)
+        on_progress(replace(told, draws=state.draws) if stopping else replace(told, draws=waiting, planned=how.n))
+
+    rows = certified_rows(
+        sampler, images, how, stopping, budget=budget, earlier=earlier, begun=begun, keep=keep, on_draws=hear
     )
     with closing(rows):  # so that they hear of it if this is where one is told to stop
         for row in rows:
             writer.append(row)
-            on_progress(Progress(done=len(writer.done), total=total, row=row))
+            told = Progress(done=len(writer.done), total=total, row=row)
+            waiting = max(0, waiting - (row.n or 0))
+            on_progress(told if stopping else replace(told, draws=waiting, planned=how.n))
     if writer.whole:
         remove_begun(writer.path)
 

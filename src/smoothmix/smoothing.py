@@ -106,6 +106,8 @@ class Sampler:
     engine: Engine = "auto"
     recorded: str = ""
     """Name of the engine that a file was begun with; another is refused."""
+    threads: int = field(init=False, default=1)
+    """Forwards that run side by side, within the context."""
     _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
     _ready: Prepared | None = field(init=False, repr=False, default=None)
@@ -141,6 +143,7 @@ class Sampler:
         threads = self._held.enter_context(one_thread_per_forward())
         if self.device.type != "cpu":
             threads = min(threads, NOISE_THREADS)
+        self.threads = threads
         # The limit holds for the thread that sets it: each worker must set its own before its first forward.
         workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         self._pool = self._held.enter_context(workers)

@@ -134,7 +134,7 @@ class Measured:
     def probability_told(self) -> Floats:
         """p_A of each image, 1 - 1/n where all n draws agree: fewer draws must not make a model look surer."""
         most = np.array([1 - 1 / row.n if row.n else 1.0 for row in self.file.rows])
-        return np.minimum(self.probability, most)
+        return np.asarray(np.minimum(self.probability, most))
 
     def probabilities_at(self, at: Iterable[float]) -> Floats:
         """Share of images that are right with a p_A, as far as the draws tell, of at least x, for each x."""

@@ -122,9 +122,9 @@ def certify_with_progress(
 
     With `by_itself`, `path` is the file of one part, which is not put together with others.
     """
-    from smoothmix.certify_anytime import Budget
     from smoothmix.certify_extend import extend_dataset
     from smoothmix.certify_parts import Outcome, certify_together
+    from smoothmix.certify_rows import Budget
     from smoothmix.certify_run import Progress, certify_file, file_settings
 
     limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
@@ -136,7 +136,7 @@ def certify_with_progress(
             row, waiting = state.row, ", ".join(map(str, state.waiting_for))
             text = f"image {row.idx}: radius {f'{row.radius:.6f}'[:-3]}" if row else ""
             if state.in_work and state.planned:
-                text = f"{state.draws:,} of {state.planned:,} draws of the next"
+                text = f"{state.draws:,} of {state.in_work * state.planned:,} draws of the next"
             elif state.in_work:
                 text = f"{state.in_work} in work, {state.draws:,} draws in this run"
             done = state.done + (state.draws / state.planned if state.planned else 0.0)
