@@ -78,12 +78,17 @@ def same_images(one: Measured, other: Measured) -> bool:
     return np.array_equal(one.idx, other.idx) and np.array_equal(one.label, other.label)
 
 
-def shared_images(one: Measured, other: Measured) -> Ints:
-    """The images that both files hold; labels that contradict each other mean two data sets, which are refused."""
-    both, here, there = np.intersect1d(one.idx, other.idx, return_indices=True)
-    if not np.array_equal(one.label[here], other.label[there]):
-        raise UsageError(f"{one.name} and {other.name} have other labels for the same images: not the same data set")
-    return np.asarray(both, dtype=np.int64)
+def shared_images(one: Measured, *others: Measured) -> Ints:
+    """The images that all files hold; labels that contradict each other mean two data sets, which are refused."""
+    common = np.sort(one.idx)
+    for other in others:
+        both, here, there = np.intersect1d(one.idx, other.idx, return_indices=True)
+        if not np.array_equal(one.label[here], other.label[there]):
+            raise UsageError(
+                f"{one.name} and {other.name} have other labels for the same images: not the same data set"
+            )
+        common = np.intersect1d(common, both)
+    return np.asarray(common, dtype=np.int64)
 
 
 def differences_by_image(one: Measured, other: Measured) -> Floats:

@@ -212,15 +212,11 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool) -> list[Reproduced]:
 
 def on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
     """The seeds of a row on the images that all of them have: an earlier command may have certified more of some."""
-    import numpy as np
-
     from smoothmix.analysis import same_images, shared_images
 
     if all(same_images(runs[0], run) for run in runs):
         return tuple(runs)
-    common = runs[0].idx
-    for run in runs[1:]:
-        common = np.intersect1d(common, shared_images(runs[0], run))
+    common = shared_images(*runs)
     return tuple(run.only(common) for run in runs)
 
 

@@ -129,7 +129,8 @@ def accuracy_against_acr(every: Sequence[Measured], *, width: float | None = Non
     Names stand beside the points, or in a legend where there is no room. These axes alone need not begin at 0: they
     do unless that would push all runs into half of the panel.
     """
-    groups, looks, radii = style.by_sigma(every), style.looks(every), _average_radii(every)
+    groups, looks = style.by_sigma(every), style.looks(every)
+    radii = dict(zip(map(id, every), analysis.means_of([m.counted for m in every]), strict=True))
     made, axes = style.panels(len(groups), runs=len(looks), width=width, height=2.3, share_y=False)
     entries: dict[str, Artist] = {}
     named = []
@@ -148,16 +149,6 @@ def accuracy_against_acr(every: Sequence[Measured], *, width: float | None = Non
     made.set_layout_engine("constrained")
     style.legend_below(made, entries, looks)
     return style.settle(made)
-
-
-def _average_radii(every: Sequence[Measured]) -> dict[int, Estimate]:
-    """ACR of each run, by identity: files with equally many images share their resamples, which take all the time."""
-    found: dict[int, Estimate] = {}
-    for images in {len(m) for m in every}:
-        alike = [m for m in every if len(m) == images]
-        estimates = analysis.means(np.stack([m.counted for m in alike]))
-        found |= {id(m): estimate for m, estimate in zip(alike, estimates, strict=True)}
-    return found
 
 
 def _span(ax: Axes) -> None:

@@ -40,7 +40,7 @@ class Gallery:
 def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> Gallery:
     """The pictures of the page: where the models are wrong, abstain, are least sure or disagree."""
     try:
-        images = _common(every)
+        images = shared_images(*every)
     except UsageError as error:
         return Gallery(note=f"No pictures: {error}.")
     if not len(images):
@@ -64,13 +64,6 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
     what = f"{len(pictures)} of the {len(images):,} {whose}" if len(pictures) < len(images) else f"all {whose}"
     what += f"; {note}" if note else ""
     return Gallery(tuple(pictures), what)
-
-
-def _common(every: Sequence[Measured]) -> NDArray[np.int64]:
-    images = every[0].idx
-    for other in every[1:]:
-        images = np.intersect1d(images, shared_images(every[0], other))
-    return np.asarray(np.sort(images), dtype=np.int64)
 
 
 def _kinds(every: Sequence[Measured]) -> dict[str, NDArray[np.bool_]]:
