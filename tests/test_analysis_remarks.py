@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from smoothmix.analysis import Measured, measure
+from smoothmix.analysis import Measured, measure, warnings_about
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import settings_path
 from smoothmix.certify_rows import Budget
 from smoothmix.certify_run import certify_dataset
-from smoothmix.config import Certification
+from smoothmix.config import TESTED_ON_TRAINING, Certification, RunConfig
 from smoothmix.errors import CertificateError
 from test_certify_begun import IsBright, images
 
@@ -62,3 +63,19 @@ def test_images_that_were_given_up_for_lack_of_time_are_counted(rules: Stopping,
         "would be larger with more draws"
     )
     assert given_up(found) == [said]
+
+
+def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Path) -> None:
+    most, half = (
+        our_file(tmp_path / name, votes) for name, votes in (("a.tsv", [1000] * 2 + [9]), ("b.tsv", [1000, 9]))
+    )
+    found = [text for text in warnings_about([measure(most), measure(half)]) if "the largest radius" in text]
+    assert found == [
+        "most images have the largest radius that the draws can certify: a (2); a larger n would tell more of them"
+    ]
+
+
+def test_a_comparison_says_what_was_tested_on_its_training_images(tmp_path: Path) -> None:
+    measured = measure(our_file(tmp_path / "a.tsv", [900]))
+    config = RunConfig(data="sample", network="lenet", method={"name": "x", "sigma": 1.0}, notes=(TESTED_ON_TRAINING,))
+    assert f"a: {TESTED_ON_TRAINING}" in warnings_about([replace(measured, config=config)])

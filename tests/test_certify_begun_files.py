@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from smoothmix.analysis import measure, what_differs
 from smoothmix.anytime import Stopping
 from smoothmix.certificates import Certificate, FileSettings, read, tools
 from smoothmix.certificates.begun import begun_path, keep_begun, load_begun
@@ -223,3 +224,13 @@ def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: P
     other = file_settings(Shifted(0.2), images(), EXACT, model_name="shifted", maximum=3)
     same = file_settings(Shifted(0.0), images(), EXACT, model_name="shifted", maximum=3)
     assert (list(load_begun(path, other)), list(load_begun(path, same))) == ([], [2])
+
+
+def test_own_data_that_was_moved_is_the_same_data(tmp_path: Path) -> None:
+    path, moved = tmp_path / "a.tsv", replace(images(), name="npz:elsewhere.npz")
+    certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", maximum=1)
+    assert len(certify_dataset(IsBright(), moved, EXACT, path=path, model_name="bright", maximum=2).rows) == 2
+    other = certify_dataset(IsBright(), moved, EXACT, path=tmp_path / "b.tsv", model_name="bright", maximum=2)
+    assert other.settings is not None
+    assert other.settings.data == "npz:elsewhere.npz"
+    assert what_differs([measure(path), measure(tmp_path / "b.tsv")]) == []

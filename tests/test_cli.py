@@ -196,3 +196,19 @@ def test_presets_are_listed_and_shown(smoothmix: Run) -> None:
     assert "unknown preset" in smoothmix("presets", "mnist/0.60").err
     shown = smoothmix("presets", "mnist/0.50/gaussian").out
     assert 'name = "gaussian"' in shown
+
+
+def test_a_network_with_other_weights_each_time_is_warned_of(smoothmix: Run, mine: Path) -> None:
+    warning = "mynets:tiny gives other weights each time: they are random, if --weights are missing"
+    without = [word for word in OWN if word not in ("--weights", "mine.safetensors")]
+    assert warning in smoothmix("certify", *without, *QUICK, "--out", "random.tsv").err
+    assert warning not in smoothmix("certify", *OWN, *QUICK).err
+
+
+def test_what_ends_because_nobody_reads_is_not_called_done(mine: Path) -> None:
+    words = " ".join(map(str, command("predict", *OWN, "--n", 2000)))
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {words} | head -1"], cwd=mine, capture_output=True, check=False
+    )
+    assert done.stdout.startswith(b"idx\tlabel")
+    assert done.returncode == 141

@@ -90,6 +90,11 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["train", "quick/smoothmix", "--set", "etta=5"], 2, "did you mean 'eta'"),
         (["train", "--data", "sample", "--sigma", "0.5", "--method", "smoothmux"], 2, "did you mean 'smoothmix'"),
         (["train", "--data", "sample", "--sigma", "0.5", "--network", "lennet"], 2, "did you mean 'lenet'"),
+        (
+            ["train", "--data", "sample", "--sigma", "0.5", "--network", "a.b:c"],
+            2,
+            "then it is certified with --model a.b:c",
+        ),
         (["data", "check", "nothing"], 2, "unknown data set"),
         (["certificates", "verify", "nothing.tsv"], 2, "there is no such certificate file"),
         (
@@ -137,4 +142,4 @@ def test_labels_out_of_range_and_other_shapes_are_refused(smoothmix: Run, untrai
     np.savez(tmp_path / "shape.npz", x=x[:, :20], y=[0, 1, 9])
     done = smoothmix("certify", untrained_run, "--data", "npz:shape.npz", *QUICK, "--out", "s.tsv")
     assert done.code == 1
-    assert "the network fails on 1 image of shape [1, 20, 28]" in done.err
+    assert "the network fails on 2 images of shape [1, 20, 28]" in done.err

@@ -260,3 +260,29 @@ def test_real_pictures_have_their_true_classes():
         truth = {Path(row["file"]).name: int(row["imagenet_index"]) for row in csv.DictReader(file)}
     assert {Path(f).name: y for f, y in zip(dataset.files, dataset.labels.tolist(), strict=True)} == truth
     assert 0.3 < dataset.images(range(0, 90, 10)).mean().item() < 0.6
+
+
+def test_val_is_a_part_of_its_own_beside_test(tmp_path):
+    tree(tmp_path, [f"{split}/{c}/a.png" for split in ("train", "val", "test") for c in ("cat", "dog")])
+    found = {split: load(f"folder:{tmp_path}", split) for split in ("train", "val", "test")}
+    assert {split: (dataset.split, dataset.root.name) for split, dataset in found.items()} == {
+        split: (split, split) for split in found
+    }
+
+
+def test_check_lists_labels_and_finds_pictures_that_are_cut(tmp_path):
+    tree(tmp_path, ["10/a.png", "2/a.png", "2/b.png"])
+    (tmp_path / "3").mkdir()
+    results = check(f"folder:{tmp_path}")
+    assert all(result.ok and result.message.endswith("; labels: 0 10 (1), 1 2 (2), 2 3 (0)") for result in results)
+    path = tmp_path / "2" / "b.png"
+    path.write_bytes(path.read_bytes()[:-30])
+    for result in check(f"folder:{tmp_path}"):
+        assert not result.ok
+        assert "2/b.png: damaged" in result.message
+
+
+def test_a_path_has_one_name_however_it_is_written(tmp_path, monkeypatch):
+    tree(tmp_path / "mine", FILES)
+    monkeypatch.chdir(tmp_path)
+    assert {load(name).name for name in ("folder:mine", "folder:./mine/", "folder:mine/../mine")} == {"folder:mine"}

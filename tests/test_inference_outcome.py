@@ -190,7 +190,19 @@ class NormalisesTheBatch(nn.Module):
         return logits
 
 
-@pytest.mark.parametrize("network", [MixesTheBatch, NormalisesTheBatch])
+class LeansOnItsBatch(nn.Module):
+    """Adds a hundredth of what the others get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(12, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(x.flatten(1))
+        return logits + 0.01 * logits.mean(0)
+
+
+@pytest.mark.parametrize("network", [MixesTheBatch, NormalisesTheBatch, LeansOnItsBatch])
 def test_a_network_whose_answer_depends_on_its_batch_is_refused(network: type[nn.Module]) -> None:
     smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=2)
     with pytest.raises(UsageError, match="depends on the others in its batch"):

@@ -108,3 +108,17 @@ def test_the_numbers_are_there_without_scripts(opened: Open) -> None:
     assert tab.locator(".summary").get_by_text("+0.142").is_visible()
     assert tab.get_by_text("need JavaScript").is_visible()
     assert not tab.locator("#curves").is_visible()
+
+
+@pytest.mark.parametrize("accuracy", [[1.0] * 3, [1.0], [0.0, 0.0], [0.905, 0.91, 0.93]])
+def test_accuracies_in_training_stay_between_0_and_100_percent(opened: Open, accuracy: list[float]) -> None:
+    page = made_page()
+    course = page.runs[0].training
+    assert course is not None
+    epochs = range(1, len(accuracy) + 1)
+    rest = course.loss[: len(accuracy)], course.learning_rate[: len(accuracy)]
+    short = replace(course, epochs=epochs, accuracy=accuracy, loss=rest[0], learning_rate=rest[1], parts={})
+    run = replace(page.runs[0], training=short)
+    low, high = chart(opened(replace(page, runs=[run], pictures=())), "accuracy", "layout.yaxis.range")
+    assert 0 <= low < min(accuracy) + 1e-9
+    assert max(accuracy) < high <= 1.002

@@ -15,7 +15,7 @@ from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Difference, Page, RunView
 from smoothmix.report.headline import headline
 from smoothmix.report.numbers import radius
-from smoothmix.report.page import payload, render
+from smoothmix.report.page import _span, payload, render
 
 from page_cases import HOSTILE, bare_run, crowded_page, made_page, made_run
 
@@ -149,3 +149,9 @@ def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_f
 def test_the_headline_of_one_run_and_of_none() -> None:
     assert "images are classified right and certified at radius 0.75." in plain_headline(made_run("only", mean=0.5))
     assert plain_headline() == ""
+
+
+def test_equal_intervals_have_room_on_their_scale() -> None:
+    nearly = 0.6158 * (1 + 1e-15)
+    low, high = _span([Estimate(0.6158, 0.6158, nearly)])
+    assert high - low == pytest.approx(1.0)

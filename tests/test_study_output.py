@@ -93,7 +93,7 @@ def test_larger_ratios_are_said_to_be_larger() -> None:
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_a_study_is_saved_as_numbers_figure_and_section(tmp_path: Path, suffix: str) -> None:
     dataset = images(0.4, 0.6)
-    found = path.study([half_space()], dataset, [0, 1], points=3, classes=2, draws=Draws(n=20))
+    found = path.study([half_space()], dataset, [0, 1], points=3, draws=Draws(n=20))
     written = files.save(found, tmp_path / "made" / "here", suffix)
     assert [file.name for file in written] == ["path.csv", "path-record.csv", f"path.{suffix}", "path.json"]
     assert sorted(file.name for file in (tmp_path / "made" / "here").iterdir()) == sorted(f.name for f in written)

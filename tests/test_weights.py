@@ -291,3 +291,12 @@ def test_what_is_no_file_of_weights_is_said_in_a_sentence(tmp_path: Path, name: 
     assert "more than plain tensors (torch._utils._rebuild_sparse_tensor)" in told
     for content in ([1, 2], {"epoch": 3}, torch.zeros(3)):
         assert "holds no weights" in refusal(import_checkpoint, save(content, tmp_path / "c", True), small())
+
+
+def test_checkpoints_as_torchs_own_pages_write_them_are_read(tmp_path: Path) -> None:
+    source, target, path = nn.Linear(3, 2), nn.Linear(3, 2), tmp_path / "w.pt"
+    torch.save({"epoch": 3, "model_state_dict": source.state_dict(), "loss": 0.5}, path)
+    load_weights(target, path)
+    assert state_hash(source) == state_hash(target)
+    torch.save({"epoch": 3, "loss": 0.5}, path)
+    assert "holds no weights (it holds epoch, loss)" in refusal(load_weights, target, path)

@@ -214,7 +214,10 @@ def file_settings(
     available = -(-len(dataset) // skip)
     low, high = int(dataset.labels.min()), int(dataset.labels.max())
     if low < 0 or high >= num_classes:
-        raise DataError(f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart")
+        hint = ": they count from 0, so subtract 1" if low >= 1 and high == num_classes else ""
+        raise DataError(
+            f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart{hint}"
+        )
     with _sampler(model, how, num_classes, engine) as sampler:
         ready = sampler.rehearse(dataset.shape)
     return FileSettings(

@@ -28,6 +28,9 @@ FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
 """What the paper's text says of every training loop, and the code that made its tables did not do."""
 
+TESTED_ON_TRAINING = "trained on the images that it is tested on: its accuracy says nothing of others"
+"""What a run notes of itself that no reader of its numbers may miss."""
+
 Settings = Mapping[str, Any]
 
 

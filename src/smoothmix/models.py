@@ -245,6 +245,11 @@ NETWORKS: dict[str, Architecture] = {
 
 def architecture(name: str) -> Architecture:
     """The line of the table, or an error with the nearest name."""
+    if ":" in name:
+        raise UsageError(
+            f"{name}: a network of your own is trained in a loop of your own, with a method's loss (docs/library.md); "
+            f"then it is certified with --model {name}"
+        )
     if name not in NETWORKS:
         raise unknown_name("network", name, NETWORKS)
     return NETWORKS[name]

@@ -208,7 +208,7 @@ class Sampler:
     def rehearse(self, shape: Sequence[int]) -> Prepared:
         """The network made ready, and run on an image of this shape: what is wrong with it is said before any work."""
         ready = self._prepared(shape)
-        self._votes_at_once(ready, torch.full(tuple(shape), 0.5), 0, Domain.SELECTION, 0, 1)
+        self._votes_at_once(ready, torch.full(tuple(shape), 0.5), 0, Domain.SELECTION, 0, min(2, self.block))
         return ready
 
     def _prepared(self, shape: Sequence[int]) -> Prepared:
@@ -257,10 +257,12 @@ class Sampler:
             raise UsageError(f"the network must return a tensor of logits, one for each class, not {got}")
         if logits.shape != (count, self.num_classes):
             classes = logits.shape[1] if logits.ndim == 2 and len(logits) == count else 0
+            hint = f": say that it has {classes} (--num-classes {classes})" if classes > 1 else ""
+            if count == 1 and logits.shape == (self.num_classes,):
+                hint = ": a squeeze() in it drops the batch of a single image, where flatten(1) would keep it"
             raise UsageError(
-                f"the network gives outputs of shape {list(logits.shape)} for {count} images, "
-                f"where {self.num_classes} classes need {[count, self.num_classes]}"
-                + (f": say that it has {classes} (--num-classes {classes})" if classes > 1 else "")
+                f"the network gives outputs of shape {list(logits.shape)} for {counted(count, 'image')}, "
+                f"where {self.num_classes} classes need {[count, self.num_classes]}{hint}"
             )
         if not torch.isfinite(logits).all():
             raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")

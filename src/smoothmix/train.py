@@ -16,7 +16,7 @@ from torch import nn
 
 from smoothmix import data, methods
 from smoothmix.checkpoint import pack, unpack
-from smoothmix.config import RunConfig, require
+from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
 from smoothmix.data import Dataset
 from smoothmix.distributed import Place, SaidElsewhere
 from smoothmix.distributed import place as launched_as
@@ -71,7 +71,7 @@ def training(
     )
     config = _completed(config, method, train)
     if train.fingerprint == test.fingerprint:
-        config = _with_note(config, "trained on the images that it is tested on: its accuracy says nothing of others")
+        config = _with_note(config, TESTED_ON_TRAINING)
     if place.is_main:
         say_doubts(method.sigma, train)
     device = own_device(torch.device(device), place)

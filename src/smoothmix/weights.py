@@ -20,7 +20,7 @@ from smoothmix.files import atomic_write
 from smoothmix.models import Network
 from smoothmix.torch_files import load_plain
 
-CONTAINERS = ("state_dict", "net", "model")  # where a published checkpoint may have its weights
+CONTAINERS = ("state_dict", "model_state_dict", "net", "model")  # where a published checkpoint may have its weights
 PREFIXES = ("", "1.", "1.module.", "module.", "module.1.", "body.")
 """Before a tensor's name in files of Sequential(normalise, network), of DataParallel, and of our own networks."""
 PARALLEL = "module."
@@ -182,7 +182,8 @@ def _tensors_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tenso
     inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), content)
     tensors = {name: value for name, value in inner.items() if isinstance(name, str) and _is_plain(value)}
     if not tensors:
-        raise CheckpointError(f"{path} holds no weights")
+        there = ", ".join(shown(str(name)) for name in list(inner)[:5]) or "nothing"
+        raise CheckpointError(f"{path} holds no weights (it holds {there})")
     return tensors
 
 

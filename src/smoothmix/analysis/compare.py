@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothmix.analysis import metrics
 from smoothmix.analysis.measured import Floats, Ints, Measured
+from smoothmix.config import TESTED_ON_TRAINING
 from smoothmix.errors import UsageError
 from smoothmix.words import counted
 
@@ -25,6 +26,11 @@ def what_differs(every: Sequence[Measured]) -> list[str]:
     found = []
     silent: dict[str, list[str]] = {}
     for name, get in QUESTIONS.items():
+        if (
+            name == "the data set"
+            and len({m.settings and (m.settings.data_hash, m.settings.split) for m in every}) == 1
+        ):
+            continue  # the same images, wherever they lay
         groups: dict[str, list[str]] = {}
         for m in every:
             groups.setdefault(get(m), []).append(m.name)
@@ -161,8 +167,14 @@ def warnings_about(every: Sequence[Measured]) -> list[str]:
         said.append("radii are rounded to nearest at three digits, as in the paper's logs, which is not sound")
     notes: dict[str, list[str]] = {}
     for m in every:
-        for note in m.notes:
+        grave = [note for note in (m.config.notes if m.config else ()) if note == TESTED_ON_TRAINING]
+        for note in (*grave, *m.notes):
             notes.setdefault(note, []).append(m.name)
+    if capped := [f"{m.name} ({m.at_the_limit:,})" for m in every if m.at_the_limit > len(m) / 2]:
+        said.append(
+            f"most images have the largest radius that the draws can certify: {_some_names(capped)}; "
+            "a larger n would tell more of them"
+        )
     return said + [f"{_some_names(names)}: {note}" for note, names in notes.items()]
 
 

@@ -111,6 +111,13 @@ class Measured:
         """What the draws could certify at most: the cliff in every curve. None where they are not recorded."""
         return self.settings.largest_radius if self.settings else None
 
+    @cached_property
+    def at_the_limit(self) -> int:
+        """How many images have the largest radius that the draws can certify; 0 where that is not known."""
+        if self.largest_radius is None or self.paper_rounding:
+            return 0
+        return int((self.counted >= self.largest_radius - 2e-6).sum())  # files round down at six decimals
+
     def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
         """Average certified radius."""
         return intervals.mean(self.counted, confidence=confidence)

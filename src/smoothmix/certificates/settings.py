@@ -190,7 +190,8 @@ def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] 
     pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
     old_how, new_how = there.certification, here.certification
     pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
-    apart = (*free, "certification", "trial")
+    same_data = there.data_hash == here.data_hash  # someone's own may have been moved
+    apart = (*free, "certification", "trial", *(["data"] if same_data else []))
     found = [(name, old, new) for name, old, new in pairs if name not in apart and old != new]
     if any(name in ("mode", "stopping") for name, _, _ in found):
         told = ("mode", "stopping", "n")  # all of which the guarantee says in words

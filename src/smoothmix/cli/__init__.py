@@ -33,6 +33,9 @@ from smoothmix.errors import SmoothmixError
 from smoothmix.interruption import INTERRUPTED
 from smoothmix.version import __version__
 
+PIPE_CLOSED = 141
+"""As of a program that ends by SIGPIPE: the work was not done to its end."""
+
 app = App(
     name="smoothmix",
     version=__version__,
@@ -77,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted; the same command goes on from what was saved", INTERRUPTED, debug)
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
-        return 0
+        return PIPE_CLOSED
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
 

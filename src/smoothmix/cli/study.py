@@ -136,7 +136,7 @@ def path(
     *runs: Runs,
     images: Numbers = None,
     first: int = 3,
-    classes: int = 3,
+    classes: int | None = None,
     points: int = 21,
     steps: int = 16,
     step_size: float = 0.5,
@@ -154,7 +154,7 @@ def path(
     first
         How many of those.
     classes
-        How many classes to draw: the true one, and those that get most votes on the way.
+        How many classes to draw: the true one, and those that get most votes on the way; by default 3 at most.
     points
         Evenly spaced mixing ratios from 0 to 1 at which votes are counted.
     steps

@@ -74,7 +74,7 @@ def _from_folder(run: Path) -> Target:
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:
-    from smoothmix.weights import load_function, load_weights
+    from smoothmix.weights import load_function, load_weights, state_hash
 
     try:
         network = load_function(spec)().eval()
@@ -84,6 +84,8 @@ def _from_function(spec: str, weights: Path | None) -> Target:
         raise UsageError(f"{spec} raised {type(error).__name__}: {error}") from error
     if weights is not None:
         load_weights(network, weights)
+    elif state_hash(network) != state_hash(load_function(spec)()):
+        warnings.warn(f"{spec} gives other weights each time: they are random, if --weights are missing", stacklevel=2)
     return Target(network, spec, weights="" if weights is None else str(weights))
 
 

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from smoothmix.data.arrays import NPZ, SAMPLE
 from smoothmix.data.augment import AUGMENTATION_NUMBERS
 from smoothmix.data.base import Dataset, MemoryDataset
@@ -103,7 +105,7 @@ def load(name: str, split: str = "test", *, data_dir: Path | str | None = None, 
     Files are looked for under `data_dir`, or under `default_data_dir()`; nothing is downloaded. With
     `allow_partial`, missing parts are left out where the data set has parts, and `note` says which.
     """
-    source = _source(name)
+    source, name = _source(name), _plain_name(name)
     request = Request(name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial)
     with _readable(name):
         return source.load(request)
@@ -121,7 +123,7 @@ def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = Fal
 
 
 def check(name: str, *, data_dir: Path | str | None = None) -> list[Check]:
-    """What is there of each split of a data set. Pictures in folders are counted, not decoded."""
+    """What is there of each split of a data set. Every picture of one's own is decoded, ImageNet's are counted."""
     _source(name)
     return [_check(name, split, _folder(data_dir)) for split in ("train", "test")]
 
@@ -141,16 +143,41 @@ def describe(*, data_dir: Path | str | None = None) -> list[Row]:
     ]
 
 
+FEW_CLASSES = 100
+"""So many are listed with their labels."""
+
+
+def _is_own(name: str) -> bool:
+    """Whether it is somebody's own data, by a path."""
+    return ":" in name
+
+
+def _plain_name(name: str) -> str:
+    """The name, with a path of one's own written one way: folder:./mine/ is folder:mine.
+
+    >>> _plain_name("folder:./mine/"), _plain_name("mnist")
+    ('folder:mine', 'mnist')
+    """
+    kind, _, path = name.partition(":")
+    return f"{kind}:{os.path.normpath(path)}" if path else name
+
+
 def _check(name: str, split: str, data_dir: Path) -> Check:
     try:
         dataset = load(name, split, data_dir=data_dir)
+        if isinstance(dataset, FolderDataset) and _is_own(name):
+            for index in range(len(dataset)):
+                dataset.images([index])  # says which picture is damaged
     except SmoothmixError as error:
         return Check(split, False, str(error))
     note = f" ({dataset.note})" if dataset.note else ""
     shape = "x".join(str(side) for side in dataset.shape)
     classes = "1 class" if dataset.num_classes == 1 else f"{dataset.num_classes:,} classes"
-    told = f"{counted(len(dataset), 'image')} {shape}, {classes}{note}"
-    return Check(split, True, f"{told}, fingerprint {dataset.fingerprint}")
+    told = f"{counted(len(dataset), 'image')} {shape}, {classes}{note}, fingerprint {dataset.fingerprint}"
+    if _is_own(name) and dataset.num_classes <= FEW_CLASSES:
+        counts = np.bincount(dataset.labels, minlength=dataset.num_classes)
+        told += "; labels: " + ", ".join(f"{i} {c} ({counts[i]:,})" for i, c in enumerate(dataset.class_names))
+    return Check(split, True, told)
 
 
 def _found(source: Source, request: Request) -> bool | None:

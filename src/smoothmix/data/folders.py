@@ -49,7 +49,7 @@ def visible(folder: Path) -> list[str]:
 
 
 def class_folders(root: Path) -> list[str]:
-    """The names of the folders in `root`, sorted."""
+    """The names of the folders in `root`, sorted as text: the same numbers as torchvision's ImageFolder gives them."""
     return [name for name in visible(root) if (root / name).is_dir()]
 
 
@@ -166,7 +166,8 @@ class FolderSource(Source):
 
     def load(self, request: Request) -> FolderDataset:
         if not request.path.is_dir():
-            raise DataError(f"{request.path}: there is no such folder")
+            where = f" in {Path.cwd()}" if not request.path.is_absolute() else ""
+            raise DataError(f"{request.path}: there is no such folder{where}; --data folder:PATH says where it is now")
         root = split_root(request)
         classes = class_folders(root)
         files = pictures(root, classes)
@@ -175,7 +176,7 @@ class FolderSource(Source):
         channels, size = common_form(root, files)
         return FolderDataset(
             name=request.name,
-            split="train" if request.split == "train" else "test",
+            split=_told_split(request, root),
             class_names=tuple(classes),
             labels=labels_of(files, classes),
             root=root,
@@ -183,6 +184,13 @@ class FolderSource(Source):
             channels=channels,
             size=size,
         )
+
+
+def _told_split(request: Request, root: Path) -> str:
+    """The split that a folder holds: `val` serves as `test` where there is none, and is another part where there is."""
+    if request.split == "train":
+        return "train"
+    return "val" if root == request.path / "val" and (request.path / "test").is_dir() else "test"
 
 
 IMAGENET = ImageNetSource(

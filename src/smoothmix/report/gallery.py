@@ -112,7 +112,8 @@ def _dataset(every: Sequence[Measured], data_dir: Path | None) -> tuple[Dataset 
     try:
         dataset = data.load(name, split, data_dir=data_dir)
     except SmoothmixError:
-        return None, f"the data set {name} is not here, so its pictures are not shown (--data-dir says where it is)"
+        way = "" if ":" in name else " (--data-dir says where it is)"
+        return None, f"the data set {name} is not here, so its pictures are not shown{way}"
     if dataset.fingerprint != fingerprint:
         return None, f"the data set {name} here is not the one that was certified, so its pictures are not shown"
     return dataset, ""

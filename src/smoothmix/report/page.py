@@ -184,4 +184,5 @@ def _span(estimates: Iterable[Estimate], *holding: float) -> tuple[float, float]
     """The range that holds all of these intervals and numbers, for the small bars in a column of the table."""
     ends = [end for estimate in estimates for end in (estimate.low, estimate.high) if math.isfinite(end)]
     low, high = min([*ends, *holding], default=0.0), max([*ends, *holding], default=1.0)
-    return (low, high) if high > low else (low - 0.5, low + 0.5)
+    # Numbers that are equal may differ by rounding.
+    return (low, high) if high - low > 1e-9 * max(abs(low), abs(high)) else (low - 0.5, low + 0.5)

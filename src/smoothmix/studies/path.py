@@ -117,7 +117,7 @@ def study(
     indices: Sequence[int],
     *,
     points: int = POINTS,
-    classes: int = CLASSES,
+    classes: int | None = None,
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     figure: bool = True,
@@ -127,8 +127,9 @@ def study(
     """The votes for the true class and its strongest rivals between images and their adversarial examples."""
     draws = draws or Draws()
     require_comparable(models, dataset, indices)
-    require(classes >= 2, f"classes must be at least 2, the true one and a rival, got {classes}")
     known = models[0].num_classes
+    classes = min(CLASSES, known) if classes is None else classes
+    require(classes >= 2, f"classes must be at least 2, the true one and a rival, got {classes}")
     require(classes <= known, f"{classes} classes are asked for, where the models tell {known} apart")
     found = measure(models, dataset, indices, points=points, attack=attack, draws=draws, track=track, begun=begun)
     names = [*dataset.class_names, *(str(c) for c in range(dataset.num_classes, known))]

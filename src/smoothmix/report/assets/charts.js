@@ -185,6 +185,13 @@
       made.line.shape = shape;
       return made;
     });
+  // Left alone, plotly puts equal shares into the middle of an axis that goes beyond 0 % and 100 %.
+  const withinPercent = (traces) => {
+    const shares = traces.flatMap(({ y }) => y).filter((value) => value !== null);
+    const [low, high] = [Math.min(1, ...shares), Math.max(0, ...shares)];
+    const room = Math.max(0.05, 0.1 * (high - low));
+    return { range: [Math.max(0, low - room), Math.min(1, high + room) + 0.002] };
+  };
   const part = document.getElementById("loss-part");
   if (part) {
     const names = new Set(runs.flatMap((run) => Object.keys(run.training?.losses ?? {})));
@@ -196,7 +203,7 @@
     });
     figures["chart-accuracy"] = () => ({
       traces: learned(({ accuracy }) => accuracy, "%{y:.1%}"),
-      layout: layout(epochs, { text: "", tickformat: "~%" }),
+      layout: layout(epochs, { text: "", tickformat: "~%", ...withinPercent(learned(({ accuracy }) => accuracy)) }),
     });
     figures["chart-rate"] = () => ({
       traces: learned(({ rate }) => rate, "%{y:.3g}", "hv"),
