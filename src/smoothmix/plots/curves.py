@@ -176,7 +176,7 @@ def _edge(measured: Sequence[Measured]) -> float:
 def _probability_axis(ax: Axes, edge: float) -> None:
     ticks = [p for p in TICKS if position(np.array(p)) <= edge + 1e-9]
     ax.set_xlim(float(position(np.array(TICKS[0]))), edge)
-    ax.set_xticks(position(np.array(ticks)), [f"{p:.6g}" for p in ticks])
+    ax.set_xticks(position(np.array(ticks)), [f"{p:.6g}".removeprefix("0") for p in ticks])
     ax.set_xlabel("$p$", parse_math=True)
     ax.set_ylabel("Right with $p_A \\geq p$ (%)" if style.leftmost(ax) else "", parse_math=True)
     style.percent_axis(ax)
