@@ -199,7 +199,7 @@ def test_presets_are_listed_and_shown(smoothmix: Run) -> None:
 
 
 def test_a_network_with_other_weights_each_time_is_warned_of(smoothmix: Run, mine: Path) -> None:
-    warning = "mynets:tiny gives other weights each time: they are random, if --weights are missing"
+    warning = "mynets:tiny gives other weights each time: --weights names a file with trained ones"
     without = [word for word in OWN if word not in ("--weights", "mine.safetensors")]
     assert warning in smoothmix("certify", *without, *QUICK, "--out", "random.tsv").err
     assert warning not in smoothmix("certify", *OWN, *QUICK).err

@@ -13,7 +13,7 @@ import smoothmix as sm
 from smoothmix import randomness
 from smoothmix.errors import UsageError
 from smoothmix.fusion import fused
-from smoothmix.inference import prepared
+from smoothmix.inference import engine_name, prepared
 from smoothmix.randomness import Domain
 
 from conftest import Run
@@ -213,3 +213,22 @@ def test_a_network_whose_answer_depends_on_its_batch_is_refused(network: type[nn
 def test_what_is_no_network_is_refused(what: object) -> None:
     with pytest.raises(UsageError, match=r"a network is a torch\.nn\.Module, not (function|str)"):
         sm.Smoothed(what, sigma=0.5, num_classes=2)  # type: ignore[arg-type]
+
+
+class Squeezes(nn.Module):
+    """Drops the batch of a single image, as `squeeze()` after a pooling does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean((1, 2, 3))
+        return torch.stack([mean, -mean, 0 * mean], 1).squeeze()
+
+
+def test_a_network_that_squeezes_single_images_is_run_unless_it_meets_one() -> None:
+    smoothed = sm.Smoothed(Squeezes(), sigma=0.5, num_classes=3)
+    image = torch.rand(1, 1, 4, 4)
+    assert int(smoothed.votes(image, n=256, seed=0).sum()) == 256
+    with smoothed.sampler(seed=0) as sampler:
+        assert sampler.rehearse((1, 4, 4)).engine == "torch-cpu"
+    with pytest.raises(UsageError, match=r"shape \[3\] for 1 image, .* a squeeze\(\) in it drops the batch"):
+        smoothed.votes(image, n=257, seed=0)
+    assert engine_name(Squeezes(), (1, 4, 4), precision="fp32") == "torch-cpu"

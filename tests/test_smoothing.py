@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from smoothmix import randomness
-from smoothmix.certify import Smoothed
 from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.guards import check_images, doubts
-from smoothmix.inference import Prepared, engine_name, eval_mode
+from smoothmix.inference import Prepared, eval_mode
 from smoothmix.randomness import Domain
 from smoothmix.smoothing import Sampler, noisy_logits
 
@@ -298,22 +297,3 @@ def test_a_network_in_double_precision_is_told_what_to_do() -> None:
     advice = r"weights in float64, and images come in float32: call its float\(\) first"
     with pytest.raises(SmoothmixError, match=advice), sampler(network) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
-
-
-class Squeezes(nn.Module):
-    """Drops the batch of a single image, as `squeeze()` after a pooling does."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        mean = x.mean((1, 2, 3))
-        return torch.stack([mean, -mean, 0 * mean], 1).squeeze()
-
-
-def test_a_network_that_squeezes_single_images_is_run_unless_it_meets_one() -> None:
-    smoothed = Smoothed(Squeezes(), sigma=0.5, num_classes=3)
-    image = torch.rand(1, 1, 4, 4)
-    assert int(smoothed.votes(image, n=256, seed=0).sum()) == 256
-    with smoothed.sampler(seed=0) as sampler:
-        assert sampler.rehearse((1, 4, 4)).engine == "torch-cpu"
-    with pytest.raises(UsageError, match=r"shape \[3\] for 1 image, .* a squeeze\(\) in it drops the batch"):
-        smoothed.votes(image, n=257, seed=0)
-    assert engine_name(Squeezes(), (1, 4, 4), precision="fp32") == "torch-cpu"

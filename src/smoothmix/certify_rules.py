@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smoothmix.anytime import Stopping, decided, lower_bound, next_total
 from smoothmix.certificates import Certificate, from_votes, sparse
-from smoothmix.config import Certification
+from smoothmix.config import Certification, Mode
 from smoothmix.stats import abstention_is_certain
 
 MOST_TOGETHER = 64
@@ -108,17 +108,7 @@ class Exact(Rule):
         return how.stop_abstaining and bool(abstention_is_certain(votes, case.drawn, planned=how.n, alpha=how.alpha))
 
     def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
-        for case in cases:
-            yield from_votes(
-                case.index,
-                case.label,
-                sparse(case.selection),
-                sparse(case.votes),
-                sigma=self.how.sigma,
-                alpha=self.how.alpha,
-                seconds=case.seconds,
-                planned=self.how.n,
-            )
+        return (_row(case, self.how, planned=self.how.n) for case in cases)
 
 
 @final
@@ -147,17 +137,24 @@ class Anytime(Rule):
         votes, drawn, before = _counts(cases)
         bounds = lower_bound(votes, drawn, k0=before, n0=self.how.n0, alpha=self.how.alpha)
         for case, bound in zip(cases, bounds, strict=True):
-            yield from_votes(
-                case.index,
-                case.label,
-                sparse(case.selection),
-                sparse(case.votes),
-                sigma=self.how.sigma,
-                alpha=self.how.alpha,
-                seconds=case.seconds,
-                mode="anytime",
-                bound=float(bound),
-            )
+            yield _row(case, self.how, mode="anytime", bound=float(bound))
+
+
+def _row(
+    case: Case, how: Certification, *, mode: Mode = "exact", planned: int | None = None, bound: float | None = None
+) -> Certificate:
+    return from_votes(
+        case.index,
+        case.label,
+        sparse(case.selection),
+        sparse(case.votes),
+        sigma=how.sigma,
+        alpha=how.alpha,
+        seconds=case.seconds,
+        mode=mode,
+        planned=planned,
+        bound=bound,
+    )
 
 
 def _counts(cases: Sequence[Case]) -> NDArray[np.int64]:

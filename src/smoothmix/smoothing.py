@@ -214,11 +214,8 @@ class Sampler:
     def _prepared(self, shape: Sequence[int]) -> Prepared:
         if self._ready is None:
             ready = prepared(self.model, shape, block=self.block, precision=self.precision, engine=self.engine)
-            if self.recorded not in ("", ready.engine):
-                raise SmoothmixError(
-                    f"the network runs on {ready.engine} now, where the file was begun with {self.recorded}: its "
-                    "outcome on trial images is not the same each time"
-                )
+            again = f"the network runs on {ready.engine} now, and ran on {self.recorded} a moment ago: try again"
+            require(self.recorded in ("", ready.engine), again)
             self._ready = ready
         return self._ready
 
@@ -244,10 +241,8 @@ class Sampler:
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            raise SmoothmixError(
-                f"the network fails on {counted(count, 'image')} of shape {list(shape)} ({reason})"
-                f"{_other_numbers(self.model)}"
-            ) from error
+            where = f"{counted(count, 'image')} of shape {list(shape)}"
+            raise SmoothmixError(f"the network fails on {where} ({reason}){_other_numbers(self.model)}") from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
 

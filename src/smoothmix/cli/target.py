@@ -78,14 +78,15 @@ def _from_function(spec: str, weights: Path | None) -> Target:
 
     try:
         network = load_function(spec)().eval()
+        again = load_function(spec)() if weights is None else network
     except UsageError:
         raise
     except Exception as error:  # a person's own function may raise anything; --debug shows where
         raise UsageError(f"{spec} raised {type(error).__name__}: {error}") from error
     if weights is not None:
         load_weights(network, weights)
-    elif state_hash(network) != state_hash(load_function(spec)()):
-        warnings.warn(f"{spec} gives other weights each time: they are random, if --weights are missing", stacklevel=2)
+    elif state_hash(network) != state_hash(again):
+        warnings.warn(f"{spec} gives other weights each time: --weights names a file with trained ones", stacklevel=2)
     return Target(network, spec, weights="" if weights is None else str(weights))
 
 
