@@ -269,6 +269,7 @@ def test_normal_quantiles_behind_these_tests(true_radius: np.ndarray) -> None:
 def test_rules_are_the_same_however_they_are_written(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
     rules = Stopping(radii=[0.5, 0.25, 0.5], max_draws=512)  # type: ignore[arg-type]
     assert rules == Stopping(radii=(0.25, 0.5), max_draws=512)
+    assert rules == Stopping(radii=(r / 4 for r in (2, 1)), max_draws=512)  # type: ignore[arg-type]
     first, again = (
         certify_dataset(model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=500, stopping=rules)
         for _ in range(2)
@@ -282,6 +283,7 @@ def test_rules_are_the_same_however_they_are_written(model: Linear, dataset: Mem
         ({"radii": 0.5}, r"radii must be several, such as \(0.5,\)"),
         ({"radii": "0.5"}, "radii must be several"),
         ({"radii": ("a",)}, "radii must be numbers, got 'a'"),
+        ({"radii": (None,)}, "radii must be numbers, got None"),
         ({"tolerance": "a"}, "tolerance must be numbers, got 'a'"),
         ({"max_draws": 1e4}, r"max_draws must be a whole number, got 10000.0"),
         ({"max_draws": None}, "max_draws must be a whole number"),

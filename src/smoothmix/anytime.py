@@ -63,13 +63,15 @@ class Stopping:
     def __post_init__(self) -> None:
         several = isinstance(self.radii, Iterable) and not isinstance(self.radii, str)
         require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")
-        for name, number in (*(("radii", r) for r in self.radii), ("tolerance", self.tolerance)):
-            sound = number is None or (isinstance(number, Real) and type(number) is not bool)
+        radii = tuple(self.radii)
+        limits = () if self.tolerance is None else (self.tolerance,)
+        for name, number in (*(("radii", r) for r in radii), *(("tolerance", limit) for limit in limits)):
+            sound = isinstance(number, Real) and type(number) is not bool
             require(sound, f"{name} must be numbers, got {number!r}")
-        sound = all(math.isfinite(r) and r >= 0 for r in self.radii)
-        require(sound, f"radii must be zero or more, got {list(self.radii)}")
+        sound = all(math.isfinite(r) and r >= 0 for r in radii)
+        require(sound, f"radii must be zero or more, got {list(radii)}")
         # The same rules are equal however they were written, and as a file gives them back.
-        object.__setattr__(self, "radii", tuple(sorted({float(r) for r in self.radii})))
+        object.__setattr__(self, "radii", tuple(sorted({float(r) for r in radii})))
         fits = self.tolerance is None or 0 < self.tolerance < math.inf
         require(fits, f"tolerance must be positive, got {self.tolerance}")
         require_whole("max_draws", self.max_draws)

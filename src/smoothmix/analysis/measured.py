@@ -168,9 +168,8 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
-    # Files that were recomputed have a name of their own, and settings that say whose they are.
-    ours = file.settings is not None or file.path.name.startswith("certificates.")
-    config, training = _run(file.path.parent) if ours else (None, ())
+    # Also certificates-alpha0.01.tsv, which was recomputed; a file of another name may be of another run.
+    config, training = _run(file.path.parent) if file.path.name.startswith("certificates") else (None, ())
     if config and file.settings and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}"):
         # Someone's own network was certified into a folder that holds another run.
         config, training = None, ()
