@@ -14,6 +14,7 @@ from smoothmix import certificates, models
 from smoothmix.config import RunConfig
 from smoothmix.weights import save_weights, state_hash
 
+from certificate_cases import our_file
 from conftest import Run, command
 from process_cases import until
 
@@ -212,3 +213,11 @@ def test_what_ends_because_nobody_reads_is_not_called_done(mine: Path) -> None:
     )
     assert done.stdout.startswith(b"idx\tlabel")
     assert done.returncode == 141
+
+
+def test_files_are_written_even_if_nobody_reads_the_table(tmp_path: Path) -> None:
+    file = our_file(tmp_path / "one.tsv", [900, 990])
+    words = " ".join(map(str, command("report", file, "--out", "page.html", "--figures", "drawn")))
+    subprocess.run(["bash", "-c", f"{words} | true"], cwd=tmp_path, check=True)
+    assert "</html>" in (tmp_path / "page.html").read_text()
+    assert list((tmp_path / "drawn").glob("*.pdf"))

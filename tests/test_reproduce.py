@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from smoothmix.cli.reproduce import usual_skip
 from smoothmix.distributed import Place
 from smoothmix.errors import UsageError
-from smoothmix.reproduce.jobs import Cut, choose, make_jobs
+from smoothmix.reproduce.jobs import Cut, choose, make_jobs, usual_skip
 
 from certification_cases import certify_as, run_settings
 from conftest import Run

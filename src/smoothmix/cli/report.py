@@ -13,7 +13,6 @@ from smoothmix.cli.output import say
 from smoothmix.config import require
 
 if TYPE_CHECKING:
-    from smoothmix.analysis import Measured
     from smoothmix.report.build import Choices
     from smoothmix.report.data import Page
     from smoothmix.report.tables import Grid
@@ -77,7 +76,7 @@ def report(
     require(out is not None or data_dir is None, "--data-dir is for the pictures on the page: say where with --out")
     require(figures is not None or figure_format is None, "--figure-format goes with --figures")
     choices = Choices(radii=radii_of(radii), baseline=baseline, confidence=confidence, rho=rho)
-    every = compare(
+    compare(
         runs,
         out=out,
         format=format,
@@ -86,12 +85,9 @@ def report(
         studies=studies or (),
         title=title,
         data_dir=data_dir,
+        figures=figures,
+        figure_format=figure_format or "pdf",
     )
-    if figures:
-        from smoothmix.plots import save_all
-
-        for path in save_all(every, figures, figure_format or "pdf"):
-            say(f"wrote {path}")
 
 
 def compare(
@@ -104,8 +100,10 @@ def compare(
     studies: Sequence[Path] = (),
     title: str = "",
     data_dir: Path | None = None,
-) -> list[Measured]:
-    """Print the table of these runs, write the page if it is asked for, and return what was measured."""
+    figures: Path | None = None,
+    figure_format: str = "pdf",
+) -> None:
+    """Write the page and the figures of these runs where they are asked for, and print the table."""
     from smoothmix.analysis import measure, unique_names
     from smoothmix.report.build import Choices, make_page
     from smoothmix.report.sections import read_sections
@@ -115,20 +113,24 @@ def compare(
     every = unique_names([measure(run, paper_rounding=paper_rounding) for run in runs])
     title = title or _title([m.name for m in every])
     page = make_page(every, choices or Choices(), title=title, data_dir=data_dir, sections=sections)
-    show_grid(summary_grid(page, wide=format in ("csv", "json")), format)
-    if out:
-        write_page(page, out)
-    return every
+    wrote = [write_page(page, out)] if out else []
+    if figures:
+        from smoothmix.plots import save_all
+
+        wrote += [f"wrote {path}" for path in save_all(every, figures, figure_format)]
+    show_grid(summary_grid(page, wide=format in ("csv", "json")), format)  # last: who reads it may go away
+    for line in wrote:
+        say(line)
 
 
-def write_page(page: Page, out: Path) -> None:
-    """Put the page into a file."""
+def write_page(page: Page, out: Path) -> str:
+    """Put the page into a file; returns what to say of it."""
     from smoothmix.files import atomic_write
     from smoothmix.report.page import render
 
     html = render(page).encode()
     atomic_write(out, html)
-    say(f"wrote {out} ({len(html) / 1e6:.1f} MB): open it in a browser")
+    return f"wrote {out} ({len(html) / 1e6:.1f} MB): open it in a browser"
 
 
 def _title(names: list[str]) -> str:

@@ -16,9 +16,8 @@ from smoothmix.distributed import place
 from smoothmix.words import counted
 
 if TYPE_CHECKING:
-    from smoothmix.analysis import Measured
     from smoothmix.config import Certification
-    from smoothmix.presets import Preset
+    from smoothmix.reproduce.estimate import Planned
     from smoothmix.reproduce.jobs import Job
     from smoothmix.reproduce.table import Reproduced
     from smoothmix.run_folder import RunFolder
@@ -101,7 +100,8 @@ def reproduce(
     """
     from smoothmix.analysis import unique_names
     from smoothmix.report.build import Choices, make_page
-    from smoothmix.reproduce.jobs import Cut, choose, make_jobs
+    from smoothmix.reproduce.jobs import Cut, certifications, choose, make_jobs, usual_skip
+    from smoothmix.reproduce.results import results
 
     main = place().is_main
     at = radii_of(radii) or None
@@ -137,31 +137,13 @@ def reproduce(
         return  # whoever certifies waits until the file is whole: rank 0 finds everything there
     every = results(jobs, paper_rounding=paper_rounding)
     title = f"{group}: our numbers and the published ones"
-    say()
-    show_rows(every, title, at, format)
-    write_tables(every, title, at, out)
     measured = unique_names(list({run.path: run for row in every for run in row.runs}.values()))
-    choices = Choices(radii=at or ())
-    write_page(make_page(measured, choices, title=title, data_dir=data_dir), out / "report.html")
-
-
-def usual_skip(jobs: Sequence[Job]) -> int:
-    """Every how many images the paper certified one, where all jobs are for one data set."""
-    from smoothmix.report.published import PAPER_IMAGES
-
-    steps = {PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs}
-    return steps.pop() if len(steps) == 1 else 1
-
-
-def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:
-    """How each job is certified; refused before the training where no image could be."""
-    from smoothmix.config import Certification
-    from smoothmix.stats import require_enough_draws
-
-    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
-    for how in hows:
-        require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
-    return hows
+    page = make_page(measured, Choices(radii=at or ()), title=title, data_dir=data_dir)
+    wrote = (write_tables(every, title, at, out), write_page(page, out / "report.html"))
+    say()
+    show_rows(every, title, at, format)  # after the files: who reads it may go away
+    for line in wrote:
+        say(line)
 
 
 def refuse_running_options(**given: object) -> None:
@@ -185,41 +167,6 @@ def train_and_certify(
     certify_with_progress(target, dataset, how, folder.certificates, images=images)
 
 
-def results(jobs: Sequence[Job], *, paper_rounding: bool) -> list[Reproduced]:
-    """What the finished jobs gave, the seeds of a row together."""
-    from smoothmix.analysis import measure
-    from smoothmix.report.published import cuts
-    from smoothmix.reproduce.table import Reproduced
-
-    rows: dict[str, tuple[Preset, list[Path]]] = {}
-    for job in jobs:
-        rows.setdefault(job.preset.name, (job.preset, []))[1].append(job.folder.path)
-    found = []
-    for preset, folders in rows.values():
-        runs = on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
-        cut = cuts(runs[0], preset)
-        found.append(
-            Reproduced(
-                preset=preset,
-                runs=runs,
-                cuts=cut.every,
-                judged=cut.comparable,
-                all_images=not cut.images,
-            )
-        )
-    return found
-
-
-def on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
-    """The seeds of a row on the images that all of them have: an earlier command may have certified more of some."""
-    from smoothmix.analysis import same_images, shared_images
-
-    if all(same_images(runs[0], run) for run in runs):
-        return tuple(runs)
-    common = shared_images(*runs)
-    return tuple(run.only(common) for run in runs)
-
-
 def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, how: TableFormat) -> None:
     """The table on standard output; on a terminal with half as many radii as the paper has, which are too many."""
     from smoothmix.reproduce.table import paper_radii, reproduction_grid
@@ -229,8 +176,8 @@ def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | N
     show_grid(reproduction_grid(rows, title=title, radii=radii, wide=how in ("csv", "json")), how)
 
 
-def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path) -> None:
-    """The table in every format, in the folder of the runs."""
+def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path) -> str:
+    """The table in every format, in the folder of the runs; returns what to say of it."""
     from smoothmix.files import atomic_write
     from smoothmix.report.tables import FORMATS
     from smoothmix.reproduce.table import reproduction_grid
@@ -238,50 +185,45 @@ def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] 
     for kind, write in FORMATS.items():
         grid = reproduction_grid(rows, title=title, radii=radii, wide=kind in ("csv", "json"))
         atomic_write(out / f"table.{'tex' if kind == 'latex' else kind}", write(grid).encode())
-    say(f"wrote {out / 'table.md'}, .tex, .csv and .json")
+    return f"wrote {out / 'table.md'}, .tex, .csv and .json"
 
 
 def show_plan(
     jobs: Sequence[Job], hows: Sequence[Certification], images: ImageOptions, training: TrainingOptions
 ) -> None:
     """What would be done, and how long it would take."""
-    from smoothmix import data
     from smoothmix.cli.target import choose_device
-    from smoothmix.reproduce.estimate import Estimate, estimate
+    from smoothmix.reproduce.estimate import plan
 
-    require(bool(jobs), "there is nothing to do")
     device = choose_device(training.device)
-    seen: dict[str, Estimate] = {}
-    rows, total = [], 0.0
-    planned: set[Path] = set()
-    for job, how in zip(jobs, hows, strict=True):
-        test = data.load(job.config.data, images.split, data_dir=images.data_dir)
-        count = min(-(-len(test) // images.skip), images.maximum or len(test))
-        if job.preset.name not in seen:
-            say(f"measuring a few steps of {job.preset.name}")
-            seen[job.preset.name] = estimate(job.config, how, images=count, data_dir=training.data_dir, device=device)
-        cost = seen[job.preset.name]
-        again = job.folder.path in planned
-        planned.add(job.folder.path)
-        left_training = 0.0 if job.trained or again else cost.training
-        certified = count if again else job.certified(how, images.skip)
-        left_certifying = cost.certification * max(0, count - certified) / count
-        draws = count * (how.n0 + how.n) / cost.certification
-        total += left_training + left_certifying
-        rows.append(
-            (
-                job.preset.name,
-                str(job.config.recipe.seed),
-                str(job.config.recipe.epochs),
-                "as above" if again else "done" if job.trained else duration(left_training),
-                str(count),
-                "as above" if again else "done" if certified >= count else duration(left_certifying),
-                f"{draws:,.0f}",
-                str(job.folder.path),
-            )
-        )
+    planned = plan(
+        jobs,
+        hows,
+        skip=images.skip,
+        maximum=images.maximum,
+        data_dir=images.data_dir,
+        device=device,
+        measuring=lambda name: say(f"measuring a few steps of {name}"),
+    )
     columns = ("preset", "seed", "epochs", "training", "images", "certification", "draws a second", "folder")
-    table(counted(len(jobs), "run"), columns, rows)
+    table(counted(len(jobs), "run"), columns, [_cells(one, how) for one, how in zip(planned, hows, strict=True)])
+    total = sum(one.training + one.certification for one in planned)
     print(f"about {duration(total)} in all on {device}, measured just now: another load on the machine changes it")
     for note in dict.fromkeys(note for job in jobs for note in job.config.notes):
         print(f"note: {note}")
+
+
+def _cells(one: Planned, how: Certification) -> tuple[str, ...]:
+    def left(seconds: float) -> str:
+        return "as above" if one.repeats else duration(seconds) if seconds else "done"
+
+    return (
+        one.job.preset.name,
+        str(one.job.config.recipe.seed),
+        str(one.job.config.recipe.epochs),
+        left(one.training),
+        str(one.images),
+        left(one.certification),
+        f"{one.images * (how.n0 + how.n) / one.whole.certification:,.0f}",
+        str(one.job.folder.path),
+    )

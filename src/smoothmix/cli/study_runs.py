@@ -163,8 +163,9 @@ def _dimension(number: float) -> int:
 
 def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduced]:
     """Train and certify these presets with so many seeds, skipping what is done."""
-    from smoothmix.cli.reproduce import certifications, results, train_and_certify
-    from smoothmix.reproduce.jobs import Cut, make_jobs
+    from smoothmix.cli.reproduce import train_and_certify
+    from smoothmix.reproduce.jobs import Cut, certifications, make_jobs
+    from smoothmix.reproduce.results import results
 
     cut = Cut(data=options.data, epochs=options.epochs, epochs_scale=options.epochs_scale)
     jobs = make_jobs(names, seeds=count, cut=cut, out=options.runs)
@@ -175,4 +176,4 @@ def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduce
         say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
     say()
-    return results(jobs, paper_rounding=False)
+    return results(jobs)

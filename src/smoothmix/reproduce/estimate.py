@@ -1,8 +1,9 @@
-"""How long a run will take, from a few steps of it."""
+"""How long runs will take, from a few steps of each."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch.optim import SGD
 
 from smoothmix import data, methods
 from smoothmix.config import Certification, RunConfig
+from smoothmix.reproduce.jobs import Job
 from smoothmix.runs import build_network
 from smoothmix.speed import Way, measure
 from smoothmix.steps import Epoch
@@ -26,10 +28,60 @@ class Estimate:
     training: float
     certification: float
 
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A job, and what is left of it."""
+
+    job: Job
+
+    repeats: bool
+    """Whether an earlier job of the plan is the same run."""
+
+    images: int
+    """To be certified in all."""
+
+    certified: int
+    """Of these, how many are."""
+
+    whole: Estimate
+    """Seconds that all of it takes, also what is done."""
+
     @property
-    def total(self) -> float:
-        """Both."""
-        return self.training + self.certification
+    def training(self) -> float:
+        """Seconds of training that are left."""
+        return 0.0 if self.job.trained or self.repeats else self.whole.training
+
+    @property
+    def certification(self) -> float:
+        """Seconds of certification that are left."""
+        return 0.0 if self.repeats else self.whole.certification * max(0, self.images - self.certified) / self.images
+
+
+def plan(
+    jobs: Sequence[Job],
+    hows: Sequence[Certification],
+    *,
+    skip: int,
+    maximum: int | None,
+    data_dir: Path | None,
+    device: torch.device,
+    measuring: Callable[[str], None] = lambda name: None,
+) -> list[Planned]:
+    """What is left to be done; `measuring` hears the name of each preset before its steps are timed."""
+    seen: dict[str, Estimate] = {}
+    planned: list[Planned] = []
+    for job, how in zip(jobs, hows, strict=True):
+        test = data.load(job.config.data, "test", data_dir=data_dir)
+        images = min(-(-len(test) // skip), maximum or len(test))
+        name = job.preset.name
+        if name not in seen:
+            measuring(name)
+            seen[name] = estimate(job.config, how, images=images, data_dir=data_dir, device=device)
+        repeats = any(job.folder.path == earlier.job.folder.path for earlier in planned)
+        certified = job.certified(how, skip)
+        planned.append(Planned(job=job, repeats=repeats, images=images, certified=certified, whole=seen[name]))
+    return planned
 
 
 def estimate(

@@ -13,7 +13,9 @@ from smoothmix.config import Certification, Fidelity, Precision, RunConfig, requ
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes, make_config, run_name
 from smoothmix.presets import Preset
+from smoothmix.report.published import PAPER_IMAGES
 from smoothmix.run_folder import RunFolder
+from smoothmix.stats import require_enough_draws
 from smoothmix.tables import to_toml
 
 
@@ -127,3 +129,17 @@ def _sharing(jobs: Sequence[Job]) -> list[Job]:
     first = {same: next((job for job in group if job.folder.path.exists()), group[0]) for same, group in alike.items()}
     owner = {id(job): first[same] for same, group in alike.items() for job in group}
     return [replace(job, config=owner[id(job)].config, folder=owner[id(job)].folder) for job in jobs]
+
+
+def usual_skip(jobs: Sequence[Job]) -> int:
+    """Every how many images the paper certified one, where all jobs are for one data set."""
+    steps = {PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs}
+    return steps.pop() if len(steps) == 1 else 1
+
+
+def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:
+    """How each job is certified; refused before the training where no image could be."""
+    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
+    for how in hows:
+        require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
+    return hows
