@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from smoothmix.certificates import read
+from smoothmix.config import FUSED
 
 from conftest import Run, command
 
@@ -19,6 +20,15 @@ import torch
 def make():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))
+"""
+
+FUSABLE = """import torch
+def make():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AvgPool2d(26), torch.nn.Flatten(),
+        torch.nn.Linear(4, 10),
+    )
 """
 
 
@@ -41,6 +51,18 @@ class TestCommand:
         assert more.code == 0, more.err
         assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]
         assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
+
+    def test_a_file_made_with_fused_layers_is_extended_with_them(self, smoothmix: Run, tmp_path: Path) -> None:
+        (tmp_path / "fusable.py").write_text(FUSABLE)
+        base = ("certify", "--model", "fusable:make", "--sigma", "0.5", "--data", "sample", "--skip", "500")
+        rules = ("--mode", "anytime", "--radii", "0.1", "--max-draws")
+        assert smoothmix(*base, *rules, "512").code == 0
+        settings = read(tmp_path / "certificates.tsv").settings
+        assert settings
+        assert settings.engine == FUSED
+        other = smoothmix(*base, *rules, "1024", "--extend", "--engine", "eager")
+        assert (other.code, "--engine eager: certificates.tsv was made with fused layers" in other.err) == (2, True)
+        assert smoothmix(*base, *rules, "1024", "--extend").code == 0
 
     def test_no_rule_for_stopping_is_warned_of(self, smoothmix: Run, tmp_path: Path) -> None:
         (tmp_path / "mine.py").write_text(NETWORK)

@@ -135,6 +135,9 @@ def test_labels_out_of_range_and_other_shapes_are_refused(smoothmix: Run, untrai
     done = smoothmix("certify", untrained_run, "--data", "npz:labels.npz", *QUICK, "--out", "l.tsv")
     assert done.code == 1
     assert "labels run from 0 to 99, where the network tells 10 apart" in done.err
+    np.savez(tmp_path / "from-one.npz", x=x, y=[1, 2, 10])
+    done = smoothmix("certify", untrained_run, "--data", "npz:from-one.npz", *QUICK, "--out", "l.tsv")
+    assert "tells 10 apart: they count from 0, so subtract 1" in done.err
     np.savez(tmp_path / "few.npz", x=x, y=[0, 1, 2])
     assert smoothmix("certify", untrained_run, "--data", "npz:few.npz", *QUICK, "--out", "f.tsv").code == 0, (
         "fewer labels do"

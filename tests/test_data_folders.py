@@ -268,6 +268,12 @@ def test_val_is_a_part_of_its_own_beside_test(tmp_path):
     assert {split: (dataset.split, dataset.root.name) for split, dataset in found.items()} == {
         split: (split, split) for split in found
     }
+    (tmp_path / "val" / "dog" / "a.png").write_bytes(b"no picture")
+    assert [(result.split, result.ok) for result in check(f"folder:{tmp_path}")] == [
+        ("train", True),
+        ("test", True),
+        ("val", False),
+    ]
 
 
 def test_check_lists_labels_and_finds_pictures_that_are_cut(tmp_path):

@@ -138,6 +138,17 @@ def test_an_earlier_study_that_found_something_else_is_set_aside(tmp_path: Path)
     assert files.set_aside(few, tmp_path) == tmp_path / "earlier-2"
 
 
+def test_an_earlier_study_with_the_same_table_and_other_votes_is_set_aside(tmp_path: Path) -> None:
+    near, far = (
+        confidence.study([half_space("near")], images(0.01), [0], epsilons=(0.0,), draws=Draws(n=n), figure=False)
+        for n in (20, 40)
+    )
+    same_table = replace(far, grid=near.grid)
+    files.save(near, tmp_path)
+    assert files.set_aside(same_table, tmp_path) == tmp_path / "earlier-1"
+    assert (tmp_path / "earlier-1" / "confidence-record.csv").exists()
+
+
 def test_a_study_without_a_figure_is_saved_too(tmp_path: Path) -> None:
     found = confidence.study([half_space()], images(0.4), [0], epsilons=(1.0,), draws=Draws(n=20), figure=False)
     assert [file.name for file in files.save(found, tmp_path)] == [

@@ -33,6 +33,14 @@ def test_seeds_of_a_preset(smoothmix: Run, tmp_path: Path) -> None:
     assert "deviation" in section.text
 
 
+def test_seeds_are_taken_from_a_reproduction_that_skipped_wrong_images(smoothmix: Run) -> None:
+    how = ("--epochs", "1", "--n", "200", "--max", "2", "--skip", "300", "--skip-wrong", "--device", "cpu")
+    assert smoothmix("reproduce", "quick", "--rows", "gaussian", "--seeds", "2", *how).code == 0
+    result = smoothmix("study", "seeds", "quick/gaussian", "--count", "2", *how)
+    assert result.code == 0, result.err
+    assert result.err.count("is trained already") == 2
+
+
 def test_an_ablation_on_few_images_with_its_costs(smoothmix: Run, tmp_path: Path) -> None:
     train, test = load("sample", "train"), load("sample", "test")
     assert isinstance(train, MemoryDataset)

@@ -50,7 +50,7 @@ def bench(
     data
         A data set with images of this shape and as many classes, instead of --shape and --num-classes.
     data_dir
-        Folder that holds it.
+        Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache.
     n
         Draws an image.
     images

@@ -42,7 +42,7 @@ def certify(
     alpha: float = 0.001,
     radius: float | None = None,
     seed: int = 0,
-    shard: str = "",
+    shard: str | None = None,
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
     stop_abstaining: Annotated[bool, Parameter(negative="")] = False,
     mode: Mode = "exact",
@@ -87,7 +87,7 @@ def certify(
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.config import Certification
 
-    by_itself = part_by_itself(shard, out, extend=anytime.extend)
+    by_itself = part_by_itself(shard or "", out, extend=anytime.extend)
     target = load_target(run, network)
     how = Certification(
         sigma=choose_sigma(target, network.sigma),
@@ -109,14 +109,14 @@ def certify(
     note_without_rules(rules)
     dataset = choose_data(target, images)
     if anytime.extend:
-        require_as_made(path, images, shard, network)
+        require_as_made(path, images, shard or "", network)
     outcome = certify_with_progress(
         target,
         dataset,
         how,
         path,
         images=images,
-        shard=shard,
+        shard=shard or "",
         by_itself=bool(by_itself),
         stopping=rules,
         anytime=anytime,

@@ -22,7 +22,8 @@ def import_checkpoint(
     """Read weights that other people published, without running any code from the file.
 
     Known layouts: `{epoch, arch, state_dict, optimizer}` with keys that begin with `1.`, `1.module.` or `module.`,
-    `{net, epoch}`, and a bare state dict. Then `smoothmix certify OUT` works as on a run of ours.
+    `{net, epoch}`, `{model_state_dict}`, `{model}`, and a bare state dict. Then `smoothmix certify OUT` works as on a
+    run of ours.
 
     Parameters
     ----------

@@ -27,10 +27,10 @@ class ModelOptions:
     """Weights for --model: .safetensors, or .pt read without running code."""
 
     num_classes: int | None = None
-    """Outputs of the network, if it has others than the data set has classes."""
+    """Outputs of the network, if it has others than the data set has classes, or if there is no data set."""
 
     batch: int = 256
-    """Draws in one forward. Rounding may depend on it; a certificate file records it."""
+    """Draws in one forward. Rounding may depend on it; certificates record it."""
 
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
@@ -53,8 +53,8 @@ class NetworkOptions(ModelOptions):
     """Arithmetic of the network: certify what will be deployed."""
 
     engine: Engine = "auto"
-    """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits. It is
-    recorded: rounding may depend on it."""
+    """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits.
+    Rounding may depend on it; certificates record it."""
 
 
 @Parameter(name="*")
@@ -66,7 +66,7 @@ class ImageOptions:
     """Data set; by default that of the training (`smoothmix data list`)."""
 
     data_dir: Path | None = None
-    """Folder that holds it."""
+    """Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache."""
 
     split: str = "test"
     """Part of it."""
@@ -142,7 +142,7 @@ class TrainingOptions:
     """Where training finds what it needs, and how it is run; but for --allow-partial, what comes out is the same."""
 
     data_dir: Path | None = None
-    """Folder that holds the data set."""
+    """Folder that holds the data set; by default $SMOOTHMIX_DATA or this user's cache."""
 
     allow_partial: Annotated[bool, Parameter(negative="")] = False
     """Train on the parts of the data set that are there, and say so in the run."""

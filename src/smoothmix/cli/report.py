@@ -25,14 +25,14 @@ def report(
     out: Path | None = None,
     format: TableFormat = "terminal",  # noqa: A002 - the option's name
     radii: Numbers = None,
-    baseline: str = "",
+    baseline: str | None = None,
     confidence: float = 0.95,
     rho: float = 0.001,
     paper_rounding: Annotated[bool, Parameter(negative="")] = False,
     figures: Path | None = None,
     figure_format: Literal["pdf", "png", "svg"] | None = None,
     studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
-    title: str = "",
+    title: str | None = None,
     data_dir: Path | None = None,
 ) -> None:
     """Compare certified models: a table, and with --out a page that works offline.
@@ -65,7 +65,7 @@ def report(
     title
         Heading of the page.
     data_dir
-        Folder that holds the data set, for its pictures.
+        Folder that holds the data set, for its pictures; by default $SMOOTHMIX_DATA or this user's cache.
     """
     from smoothmix.report.build import Choices
 
@@ -75,7 +75,7 @@ def report(
     require(data_dir is None or data_dir.is_dir(), f"--data-dir {data_dir}: there is no such folder")
     require(out is not None or data_dir is None, "--data-dir is for the pictures on the page: say where with --out")
     require(figures is not None or figure_format is None, "--figure-format goes with --figures")
-    choices = Choices(radii=radii_of(radii), baseline=baseline, confidence=confidence, rho=rho)
+    choices = Choices(radii=radii_of(radii), baseline=baseline or "", confidence=confidence, rho=rho)
     compare(
         runs,
         out=out,
@@ -83,7 +83,7 @@ def report(
         choices=choices,
         paper_rounding=paper_rounding,
         studies=studies or (),
-        title=title,
+        title=title or "",
         data_dir=data_dir,
         figures=figures,
         figure_format=figure_format or "pdf",

@@ -82,7 +82,7 @@ def reproduce(
     skip_wrong
         Spend no further draws on an image whose selected class is wrong.
     data_dir
-        Folder that holds the data set.
+        Folder that holds the data set; by default $SMOOTHMIX_DATA or this user's cache.
     device
         cpu, cuda, cuda:1, ...; auto takes a GPU if there is one.
     out

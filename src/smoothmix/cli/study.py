@@ -44,7 +44,7 @@ class StudyOptions:
     """Data set; by default that of the training (`smoothmix data list`)."""
 
     data_dir: Path | None = None
-    """Folder that holds it."""
+    """Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache."""
 
     split: str = "test"
     """Part of it."""
@@ -152,7 +152,7 @@ def path(
     images
         Positions of images in the data set, such as --images 0,5,7; by default the first that all models get right.
     first
-        How many of those.
+        How many of those, of the images that --skip and --max leave.
     classes
         How many classes to draw: the true one, and those that get most votes on the way; by default 3 at most.
     points

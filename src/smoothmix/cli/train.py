@@ -64,13 +64,13 @@ def train(
     normalisation
         What the network does to pixels first: cifar10, imagenet or none; by default what its own data set has.
     method
-        gaussian, stability, smoothadv, macer, consistency or smoothmix.
+        gaussian (unless a preset says otherwise), stability, smoothadv, macer, consistency or smoothmix.
     sigma
         Deviation of the noise for pixels in [0, 1].
     settings
         A setting of the method, name=value; may be given several times.
     fidelity
-        official does what made the published tables, paper what the paper's text says.
+        official, the default, does what made the published tables, paper what the paper's text says.
     epochs
         Passes over the data; learning-rate drops, warm-up and deferral stay where they are.
     epochs_scale
@@ -80,7 +80,7 @@ def train(
     learning_rate
         Step size of SGD before the first drop.
     seed
-        Decides initial weights, order, augmentation and noise.
+        Decides initial weights, order, augmentation and noise; by default 0.
     precision
         bf16 runs the network under autocast.
     train_split

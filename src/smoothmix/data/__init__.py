@@ -124,8 +124,10 @@ def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = Fal
 
 def check(name: str, *, data_dir: Path | str | None = None) -> list[Check]:
     """What is there of each split of a data set. Every picture of one's own is decoded, ImageNet's are counted."""
-    _source(name)
-    return [_check(name, split, _folder(data_dir)) for split in ("train", "test")]
+    source, folder = _source(name), _folder(data_dir)
+    with _readable(name):
+        splits = source.splits(Request(name=name, data_dir=folder))
+    return [_check(name, split, folder) for split in splits]
 
 
 def describe(*, data_dir: Path | str | None = None) -> list[Row]:

@@ -89,15 +89,19 @@ def split_folders(request: Request) -> tuple[str, ...]:
     return SPLIT_FOLDERS[request.split]
 
 
-def split_root(request: Request) -> Path:
-    """The folder that holds the class folders of the split asked for: the path itself if it has no splits."""
-    wanted = split_folders(request)
+def classes_by_split(root: Path) -> dict[str, list[str]]:
+    """The splits in a folder with the class folders of each; none where it holds the classes itself."""
     # Only folders of folders are splits: a folder `train` that holds pictures is a class of vehicles.
-    splits = {
+    return {
         name: classes
         for name in ("train", "test", "val")
-        if (request.path / name).is_dir() and (classes := class_folders(request.path / name))
+        if (root / name).is_dir() and (classes := class_folders(root / name))
     }
+
+
+def split_root(request: Request) -> Path:
+    """The folder that holds the class folders of the split asked for: the path itself if it has no splits."""
+    wanted, splits = split_folders(request), classes_by_split(request.path)
     if not splits:
         return request.path
     chosen = next((name for name in wanted if name in splits), None)
@@ -185,12 +189,16 @@ class FolderSource(Source):
             size=size,
         )
 
+    def splits(self, request: Request) -> tuple[str, ...]:
+        both = request.path.is_dir() and {"test", "val"} <= set(classes_by_split(request.path))
+        return ("train", "test", "val") if both else ("train", "test")
+
 
 def _told_split(request: Request, root: Path) -> str:
     """The split that a folder holds: `val` serves as `test` where there is none, and is another part where there is."""
     if request.split == "train":
         return "train"
-    return "val" if root == request.path / "val" and (request.path / "test").is_dir() else "test"
+    return "val" if root == request.path / "val" and "test" in classes_by_split(request.path) else "test"
 
 
 IMAGENET = ImageNetSource(

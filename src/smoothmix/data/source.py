@@ -57,6 +57,10 @@ class Source(ABC):
     def load(self, request: Request) -> Dataset:
         """The data set, every file of it checked."""
 
+    def splits(self, request: Request) -> tuple[str, ...]:
+        """The parts that can be loaded, each images of its own."""
+        return ("train", "test")
+
     @property
     def sides(self) -> tuple[int, ...] | None:
         """Channels, height and width, where that is known before any file is read."""

@@ -37,16 +37,21 @@ def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
 
 def set_aside(study: Study, folder: Path) -> Path | None:
     """Move the files of an earlier study of this name that found something else; the folder they are in now."""
-    numbers = folder / f"{study.name}.csv"
-    if not numbers.exists() or numbers.read_bytes() == to_csv(study.grid).encode():
+    numbers, record = f"{study.name}.csv", f"{study.name}-record.csv"
+    found = {numbers: study.grid, record: study.record}
+    if not any(grid and _says_otherwise(folder / name, to_csv(grid)) for name, grid in found.items()):
         return None
-    names = [numbers.name, f"{study.name}-record.csv", *(f"{study.name}.{kind}" for kind in (*FIGURES, "json"))]
+    names = [numbers, record, *(f"{study.name}.{kind}" for kind in (*FIGURES, "json"))]
     aside = next(place for k in count(1) if not (place := folder / f"earlier-{k}").exists())
     aside.mkdir()
     for name in names:
         if (folder / name).exists():
             (folder / name).rename(aside / name)
     return aside
+
+
+def _says_otherwise(path: Path, text: str) -> bool:
+    return path.exists() and path.read_bytes() != text.encode()
 
 
 def _write(path: Path, text: str) -> Path:
