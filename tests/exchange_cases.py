@@ -92,7 +92,7 @@ def prepares_in_two_ways() -> None:
     """A training run with cores to spare and one without: in folders of their names."""
     config = RunConfig.load(Path("config.toml"))
     for name, cores in (("spare", 64), ("busy", 2)):
-        exchange._cores = lambda cores=cores: cores
+        exchange._cores = lambda pids, cores=cores: cores
         with training(config, Path(name)) as trainer:
             trainer.run()
             assert trainer.team.mean is not None

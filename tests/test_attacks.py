@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from smoothmix.attacks import (
     ball,
     clamp_pixels,
+    damped_unit_l2,
     ddn,
     l2_ascent,
     l2_norm,
@@ -57,10 +58,15 @@ def test_norm_is_by_image():
     assert l2_norm(torch.ones(2, 3, 4, 5)).shape == (2, 1, 1, 1)
 
 
-def test_unit_gradient_divides_by_norm_plus_1e_8():
+def test_damped_gradient_divides_by_norm_plus_1e_8():
     gradient = points([3, 4], [0, 0], [0, 1e-8])
     expected = points([0.6, 0.8], [0, 0], [0, 0.5])
-    torch.testing.assert_close(unit_l2(gradient), expected, atol=1e-8, rtol=0)
+    torch.testing.assert_close(damped_unit_l2(gradient), expected, atol=1e-8, rtol=0)
+
+
+def test_unit_gradient_has_length_1_however_short_it_was():
+    gradient = points([3, 4], [0, 0], [0, 1e-30])
+    torch.testing.assert_close(unit_l2(gradient), points([0.6, 0.8], [0, 0], [0, 1]))
 
 
 def test_zero_gradient_becomes_normal_numbers_and_only_it():

@@ -17,7 +17,6 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.plan import Wishes
 from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
-from smoothmix.report.published import cuts
 from smoothmix.report.summary import summary_grid
 
 from certificate_cases import field_log, our_file, run_folder
@@ -61,40 +60,6 @@ def test_the_curve_is_never_above_the_truth_between_its_points(two_runs: list[Pa
     assert curve.x[-1] > float(measured.radius.max())
     assert curve.y[-1] == 0.0
     assert len(curve.x) <= 405
-
-
-def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: Path) -> None:
-    folder = run_folder(
-        tmp_path / "g", [100_000] * 10_000, Wishes(preset="mnist/0.50/gaussian"), n=100_000, data="mnist"
-    )
-    measured = measure(folder)
-    assert cuts(measured, presets.get("mnist/0.50/gaussian")).every == ()
-    (run,) = make_page([measured], Choices(), title="t").runs
-    assert run.published is not None
-    assert run.published.caution == ""
-    assert run.published.deviations_away == pytest.approx((float(f"{measured.radius[0]:.3}") - 1.5581) / 0.0016)
-
-
-@pytest.mark.parametrize(
-    ("images", "said"),
-    [
-        (range(0, 50_000, 100), ()),
-        (range(0, 50_000, 1000), ("50 of 500 images",)),
-        (range(500), ("500 other images than the paper's 500 (every 100th, from 0 on)",)),
-        (range(0, 50_000, 50), ("1,000 other images than the paper's 500 (every 100th, from 0 on)",)),
-    ],
-)
-def test_it_counts_which_images_of_imagenet_were_certified(tmp_path: Path, images: range, said: tuple[str]) -> None:
-    measured = measure(our_file(tmp_path / "a.tsv", [900] * len(images)))
-    found = cuts(replace(measured, idx=np.array(images)), presets.get("imagenet/0.50/gaussian"))
-    assert found.images == said
-
-
-def test_what_was_trained_otherwise_is_said(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "g", [1000], Wishes(preset="mnist/0.50/gaussian", batch=128), n=1000)
-    found = cuts(measure(folder), presets.get("mnist/0.50/gaussian"))
-    assert found.schedule == ("not the schedule of mnist/0.50/gaussian: batch 128 instead of 256",)
-    assert not found.comparable
 
 
 def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(two_runs: list[Path]) -> None:

@@ -150,3 +150,24 @@ def test_what_was_found_on_another_device_is_not_taken_up(tmp_path: Path, monkey
     monkeypatch.setattr(Case, "attacked", attacked)
     measured(tmp_path)
     assert attacks == ["begun"]
+
+
+class Turned(torch.nn.Linear):
+    """The weights of a linear network, with another forward."""
+
+    sign = 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sign * super().forward(x.flatten(1))
+
+
+def test_what_another_network_with_the_same_weights_found_is_not_taken(tmp_path: Path) -> None:
+    dataset, network, found = images(0.3), Turned(64, 2), np.ones(3)
+    model = Model(name="one", network=network, sigma=0.5, num_classes=2)
+    begun = Begun(tmp_path)
+    begun.ask("mixing", dataset, (3,))
+    begun.keep(model, 0, found)
+    for sign, kept in ((1.0, True), (-1.0, False)):
+        network.sign = sign
+        begun.ask("mixing", dataset, (3,))
+        assert (begun.recall(model, 0) is not None) == kept

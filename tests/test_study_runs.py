@@ -41,6 +41,22 @@ def test_seeds_are_taken_from_a_reproduction_that_skipped_wrong_images(smoothmix
     assert result.err.count("is trained already") == 2
 
 
+def test_the_dimension_without_gaussian_noise_has_numbers_and_no_figure(smoothmix: Run, tmp_path: Path) -> None:
+    result = smoothmix("study", "dimension", "--noises", "laplace", "--dimensions", "10", "--ratios", "0.9")
+    assert result.code == 0, result.err
+    assert {path.name for path in (tmp_path / "studies").iterdir()} == {"dimension.csv", "dimension.json"}
+
+
+@pytest.mark.parametrize("study", [("dimension",), ("confidence", "runs/one")])
+def test_studies_of_one_process_say_so_under_torchrun(
+    smoothmix: Run, monkeypatch: pytest.MonkeyPatch, study: tuple[str, ...]
+) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    done = smoothmix("study", *study)
+    assert (done.code, "start it without torchrun" in done.err) == (2, True)
+
+
 def test_an_ablation_on_few_images_with_its_costs(smoothmix: Run, tmp_path: Path) -> None:
     train, test = load("sample", "train"), load("sample", "test")
     assert isinstance(train, MemoryDataset)

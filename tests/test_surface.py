@@ -53,9 +53,14 @@ def test_the_public_names() -> None:
         "Stability",
         "Stopping",
         "__version__",
+        "analysis",
+        "certificates",
         "certify_dataset",
+        "data",
         "load_run",
         "measure",
+        "plots",
+        "presets",
     ]
     assert dir(smoothmix) == sorted(smoothmix.__all__)
     assert all(getattr(smoothmix, name) is not None for name in smoothmix.__all__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from smoothmix import certificates
 from smoothmix.config import RunConfig
 
-from conftest import Run
+from conftest import Run, command
 
 
 @pytest.fixture
@@ -40,6 +41,29 @@ def test_a_resnet50_trains_on_pictures_that_are_decoded_by_workers(smoothmix: Ru
     assert certified.code == 0, certified.err
     rows = certificates.read(pictures / "run" / "certificates.tsv").rows
     assert [(row.idx, row.label) for row in rows] == [(0, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_picture_that_is_cut_ends_training_with_one_sentence(tmp_path: Path, workers: int) -> None:
+    for number in range(8):
+        path = tmp_path / "mine" / f"{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (28, 28), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    path.write_bytes(path.read_bytes()[:-200])
+    options = ("--data", "folder:mine", "--network", "lenet", "--sigma", 0.25, "--epochs", 1, "--batch", 2)
+    # In a process of its own: what it leaves behind when it ends is what matters.
+    done = subprocess.run(
+        command("train", *options, "--workers", workers, "--out", "run"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "1/7.png: damaged" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_cifar_resnet_trains_on_colour_images(smoothmix: Run, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from smoothmix.version import __version__
 
 if TYPE_CHECKING:
+    from smoothmix import analysis, certificates, data, plots, presets
     from smoothmix.analysis import measure
     from smoothmix.anytime import Stopping
     from smoothmix.certify import Certified, Smoothed
@@ -58,13 +59,24 @@ __all__ = [
     "Stability",
     "Stopping",
     "__version__",
+    "analysis",
+    "certificates",
     "certify_dataset",
+    "data",
     "load_run",
     "measure",
+    "plots",
+    "presets",
 ]
 
 
+_MODULES = ("analysis", "certificates", "data", "plots", "presets")
+"""Those that are used by their own names, such as `sm.data.load`."""
+
+
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"smoothmix.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'smoothmix' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -27,16 +27,21 @@ def l2_norm(images: Tensor) -> Tensor:
     return norm
 
 
-def unit_l2(gradient: Tensor) -> Tensor:
-    """Each image's gradient at length 1; a zero gradient stays zero."""
+def damped_unit_l2(gradient: Tensor) -> Tensor:
+    """Each image's gradient at nearly length 1, as the released code has it: one as short as 1e-8 stays shorter."""
     return gradient / (l2_norm(gradient) + 1e-8)
+
+
+def unit_l2(gradient: Tensor) -> Tensor:
+    """Each image's gradient at length 1, however short it was; a zero gradient stays zero."""
+    norm = l2_norm(gradient)
+    return gradient / torch.where(norm > 0, norm, 1)
 
 
 def unit_l2_or_random(gradient: Tensor) -> Tensor:
     """Each image's gradient at length 1; a zero gradient is replaced by standard normal numbers."""
-    norm = l2_norm(gradient)
-    unit = gradient / torch.where(norm > 0, norm, 1)
-    return torch.where(norm > 0, unit, torch.randn_like(unit)) if bool((norm == 0).any()) else unit
+    zero, unit = l2_norm(gradient) == 0, unit_l2(gradient)
+    return torch.where(zero, torch.randn_like(unit), unit) if bool(zero.any()) else unit
 
 
 def project_l2(x: Tensor, centre: Tensor, radius: float) -> Tensor:
@@ -87,7 +92,7 @@ def l2_ascent(
     steps: int,
     step_size: float,
     constraints: Sequence[Constraint] = (),
-    direction: Callable[[Tensor], Tensor] = unit_l2,
+    direction: Callable[[Tensor], Tensor] = damped_unit_l2,
     floor: float = FLOOR,
 ) -> Iterator[Tensor]:
     """The iterates of normalised gradient ascent (eq. adv_step), x itself first: `steps` + 1 of them.

@@ -50,7 +50,7 @@ def certify_dataset(
     dataset: Dataset,
     how: Certification,
     *,
-    path: Path,
+    path: Path | str,
     model_name: str,
     num_classes: int | None = None,
     skip: int = 1,
@@ -80,7 +80,7 @@ def certify_dataset(
         stopping=stopping,
         engine=engine,
     )
-    return certify_file(model, dataset, settings, path=path, budget=budget, on_progress=on_progress)
+    return certify_file(model, dataset, settings, path=Path(path), budget=budget, on_progress=on_progress)
 
 
 def certify_file(

@@ -13,7 +13,7 @@ import secrets
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,8 @@ class SharedMean:
     """Whether there will be no more of them, by process."""
     others: select.poll
     """Through it the kernel says that another process has ended."""
+    cores: int
+    """How many the processes may use, all together: each may be bound to a few of them."""
     meanwhile: Callable[[Callable[[], bool]], None] | None = None
     """What to do between writing and waiting; it is told how to ask whether anybody is still waited for."""
     exchanges: int = field(default=0, init=False)
@@ -61,7 +63,7 @@ class SharedMean:
     @property
     def spare_cores(self) -> bool:
         """Whether each process may have one more core than it computes with."""
-        return _cores() >= len(self.written) * (torch.get_num_threads() + 1)
+        return self.cores >= len(self.written) * (torch.get_num_threads() + 1)
 
     def average(self, numbers: Tensor) -> None:
         """Replace the numbers by their means; every process must ask, with as many."""
@@ -81,7 +83,7 @@ class SharedMean:
 
     def _wait(self) -> None:
         """Until all have written as many exchanges as this process has."""
-        asleep_from = time.monotonic() + (AWAKE if _cores() >= len(self.written) else 0.0)
+        asleep_from = time.monotonic() + (AWAKE if self.cores >= len(self.written) else 0.0)
         while self._missing():
             if self._left_out():
                 raise dist.DistError("it left in the middle of a run")
@@ -103,9 +105,9 @@ class SharedMean:
         return bool((left & (self.written < self.exchanges)).any())
 
 
-def _cores() -> int:
-    """How many cores the processes of this machine may use."""
-    return len(os.sched_getaffinity(0))
+def _cores(pids: Iterable[int]) -> int:
+    """How many cores these processes may use, all together."""
+    return len(set().union(*map(os.sched_getaffinity, pids)))
 
 
 def average_bucket(mean: SharedMean, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
@@ -159,6 +161,7 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
             process = os.pidfd_open(pid)
             held.callback(os.close, process)
             others.register(process, select.POLLIN)
+        cores = _cores(pids)
     except OSError:  # the kernel does not allow it
         return None
     counters = memory[slots:].view(torch.int64).numpy()
@@ -168,6 +171,7 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
         written=counters[::LINE],
         left=counters[1::LINE],
         others=others,
+        cores=cores,
     )
 
 

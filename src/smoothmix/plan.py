@@ -130,14 +130,24 @@ def _honest(config: RunConfig) -> RunConfig:
     as_there = replace(config, method=kept, recipe=preset.recipe, notes=(), data_hash="", image_shape=())
     if as_there != replace(preset, method=there):
         return replace(config, preset="", notes=())
-    pairs = [
-        (f.name, getattr(config.recipe, f.name), getattr(preset.recipe, f.name))
+    differ = ", ".join(schedule_differences(config, preset).values())
+    return replace(config, notes=(f"{OTHER_SCHEDULE} {config.preset}: {differ}",) if differ else ())
+
+
+OTHER_SCHEDULE = "not the schedule of"
+"""How the note on a run of a preset begins that was trained by another recipe."""
+
+
+def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]:
+    """In what the recipe of a run, and what its method counts in epochs, differ from a preset's: in words, by name."""
+    pairs = {
+        f.name: (getattr(config.recipe, f.name), getattr(preset.recipe, f.name))
         for f in fields(Recipe)
         if f.name != "seed"
-    ]
-    pairs += [(name, config.method.get(name, usual), preset.method.get(name, usual)) for name, usual in counted.items()]
-    differ = [f"{name} {ours} instead of {theirs}" for name, ours, theirs in pairs if ours != theirs]
-    return replace(config, notes=(f"not the schedule of {config.preset}: {', '.join(differ)}",) if differ else ())
+    }
+    for name, usual in METHOD_EPOCHS.get(preset.method["name"], {}).items():
+        pairs[name] = config.method.get(name, usual), preset.method.get(name, usual)
+    return {name: f"{name} {ours} instead of {theirs}" for name, (ours, theirs) in pairs.items() if ours != theirs}
 
 
 def run_name(config: RunConfig) -> str:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from smoothmix.data import AUGMENTATION_NUMBERS
 from smoothmix.distributed import Place
+from smoothmix.errors import SmoothmixError
 from smoothmix.randomness import Domain, gaussian, stream
 
 if TYPE_CHECKING:
@@ -127,6 +128,22 @@ class Epoch:
         return [int(seeds.integers(2**31)) for _ in range(self.place.rank + 1)][-1]
 
 
+@dataclass(frozen=True)
+class _Telling:
+    """The steps of an epoch, or what is wrong with the data: torch would make a traceback of what a worker raises."""
+
+    epoch: Epoch
+
+    def __len__(self) -> int:
+        return len(self.epoch)
+
+    def __getitem__(self, number: int) -> Batch | SmoothmixError:
+        try:
+            return self.epoch[number]
+        except SmoothmixError as error:
+            return error
+
+
 def prepared(epoch: Epoch, *, first: int, workers: int) -> Generator[Batch]:
     """The steps of an epoch from `first` on, made ready while the network is busy with the one before.
 
@@ -134,8 +151,8 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Generator[Batch]:
     """
     if workers > 0:
         _ = epoch.order, epoch.uniforms, epoch.mixes  # once, in memory that all workers share
-        loader: torch.utils.data.DataLoader[Batch] = torch.utils.data.DataLoader(
-            epoch,  # type: ignore[arg-type]  # a sequence of steps is what the loader wants, if not by its base class
+        loader: torch.utils.data.DataLoader[Batch | SmoothmixError] = torch.utils.data.DataLoader(
+            _Telling(epoch),  # type: ignore[arg-type]  # the loader wants a sequence of steps, if not by its base class
             batch_size=None,
             sampler=range(first, len(epoch)),
             num_workers=workers,
@@ -143,7 +160,14 @@ def prepared(epoch: Epoch, *, first: int, workers: int) -> Generator[Batch]:
         )
         with _deaf_to_sigterm():
             steps = iter(loader)  # starts the processes
-        yield from steps
+        try:
+            for step in steps:
+                if isinstance(step, SmoothmixError):
+                    raise step
+                yield step
+        finally:
+            # Python would end them by SIGTERM, which they do not hear, and wait for them for ever.
+            steps._shutdown_workers()  # type: ignore[attr-defined]
         return
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(epoch.__getitem__, first) if first < len(epoch) else None

@@ -3,6 +3,7 @@
 from smoothmix.analysis.compare import (
     Seeds,
     differences_by_image,
+    on_common_images,
     over_seeds,
     paired_by_image,
     same_data,
@@ -37,6 +38,7 @@ __all__ = [
     "means",
     "means_of",
     "measure",
+    "on_common_images",
     "over_seeds",
     "paired_by_image",
     "paper_rounded",

@@ -97,6 +97,14 @@ def shared_images(one: Measured, *others: Measured) -> Ints:
     return np.asarray(common, dtype=np.int64)
 
 
+def on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
+    """The files as if they held only the images that all of them have."""
+    if all(same_images(runs[0], run) for run in runs):
+        return tuple(runs)
+    common = shared_images(*runs)
+    return tuple(run.only(common) for run in runs)
+
+
 def differences_by_image(one: Measured, other: Measured) -> Floats:
     """Certified radius of `one` minus that of `other` on each image that both have, wrong ones counting as 0.
 

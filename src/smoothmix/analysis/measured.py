@@ -51,7 +51,7 @@ class Measured:
     """Certified radii; of a log that prints few digits, the lower ends of what was rounded."""
 
     file: Certificates
-    """The rows behind the arrays, for their votes."""
+    """The rows behind the arrays, for their votes; none where a log without votes was read only for its arrays."""
 
     printed: Floats
     """The radii as they stand in the file."""
@@ -140,8 +140,8 @@ class Measured:
     @cached_property
     def probability_told(self) -> Floats:
         """p_A of each image, 1 - 1/n where all n draws agree: fewer draws must not make a model look surer."""
-        most = np.array([1 - 1 / row.n if row.n else 1.0 for row in self.file.rows])
-        return np.asarray(np.minimum(self.probability, most))
+        most = [1 - 1 / row.n if row.n else 1.0 for row in self.file.rows]
+        return np.asarray(np.minimum(self.probability, most)) if most else self.probability
 
     def probabilities_at(self, at: Iterable[float]) -> Floats:
         """Share of images that are right with a p_A, as far as the draws tell, of at least x, for each x."""
@@ -153,7 +153,7 @@ class Measured:
         order = np.argsort(self.idx)
         rows = order[np.searchsorted(self.idx, images, sorter=order)]
         names = ("idx", "label", "predict", "radius", "printed", "probability")
-        file = replace(self.file, rows=tuple(self.file.rows[row] for row in rows))
+        file = replace(self.file, rows=tuple(self.file.rows[row] for row in rows) if self.file.rows else ())
         return replace(self, file=file, **{name: getattr(self, name)[rows] for name in names})
 
     def as_in_the_paper(self) -> Measured:

@@ -25,6 +25,8 @@ DECIMALS = Decimal("0.000001")
 WHOLE = 2.0**52
 """From here on floating-point numbers are whole."""
 
+LARGEST_RADIUS = 1e12
+"""A larger number is no distance between images."""
 MOST_CLASSES = 2**31
 MOST_VOTES = 2**53
 """Counts up to this are exact as floating-point numbers."""
@@ -164,7 +166,7 @@ def from_cells(cells: Mapping[str, str]) -> Certificate:
         idx=_whole(cells, "idx", least=0),
         label=_whole(cells, "label", least=0),
         predict=_whole(cells, "predict", least=ABSTAIN),
-        radius=_number(cells, "radius", highest=math.inf),
+        radius=_number(cells, "radius", highest=LARGEST_RADIUS),
         correct=_truth(cells["correct"]),
         seconds=seconds_from(cells.get("time", "")),
         **(_vote_cells(cells) if "counts" in cells else {}),  # type: ignore[arg-type]
@@ -240,7 +242,8 @@ def _number(cells: Mapping[str, str], name: str, *, highest: float) -> float:
     except ValueError:
         value = math.nan
     if not (0 <= value <= highest and math.isfinite(value)):
-        raise ValueError(f"{name} must be a number of zero or more, got {text[:80]!r}")
+        most = f" and {highest:g} at most" if value > highest else ""
+        raise ValueError(f"{name} must be a number of zero or more{most}, got {text[:80]!r}")
     return value
 
 

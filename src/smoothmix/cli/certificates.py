@@ -115,12 +115,13 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
         A file; by default standard output.
     """
     from smoothmix import certificates
+    from smoothmix.files import atomic_write
 
     text = certificates.export_field_log(certificates.read(file))
     if out is None:
         sys.stdout.write(text)
     else:
-        _new(out).write_text(text, encoding="utf-8")
+        atomic_write(_new(out), text.encode())
         say(f"{out}: written")
 
 

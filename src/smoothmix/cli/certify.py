@@ -158,6 +158,7 @@ def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None =
 def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     """Certified accuracy at a few radii and the average certified radius, as a table."""
     from smoothmix.analysis import average_certified_radius, certified_accuracy
+    from smoothmix.report.numbers import limit
 
     assert file.settings is not None
     how, stopping = file.settings.certification, file.settings.stopping
@@ -178,7 +179,7 @@ def show_summary(file: Certificates, *, extra: float | None = None) -> None:
         draws = sum(row.n or 0 for row in file.rows)
         print(f"{draws / len(file.rows):,.0f} draws an image on average; with more, radii may still grow")
     unknown = " of those right in selection" if how.skip_wrong else ""
-    print(f"abstained {abstained}{unknown}; no radius above {reach:.3f} can be certified with this budget and alpha")
+    print(f"abstained {abstained}{unknown}; no radius above {limit(reach)} can be certified with this budget and alpha")
 
 
 def predict(

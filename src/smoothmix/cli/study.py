@@ -13,6 +13,7 @@ from cyclopts import App, Parameter
 from smoothmix.cli.options import Files, ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import progress, say
 from smoothmix.config import Precision, require
+from smoothmix.distributed import place
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -249,6 +250,7 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     from smoothmix.studies.base import Model
     from smoothmix.zoo import PREFIX
 
+    require(place().alone, ONE_PROCESS)
     sources = [split_name(run) for run in runs]
     names = [name or folder.resolve().name.removeprefix(PREFIX) for name, folder in sources]
     names = [f"{n} ({f.parent})" if names.count(n) > 1 else n for n, (_, f) in zip(names, sources, strict=True)]
@@ -265,6 +267,9 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     )
     where = ImageOptions(data=options.data, data_dir=options.data_dir, split=options.split)
     return models, choose_data(targets[0], where)
+
+
+ONE_PROCESS = "this study is made by one process: start it without torchrun"
 
 
 def can_draw() -> bool:

@@ -10,8 +10,9 @@ from cyclopts import Parameter
 
 from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
 from smoothmix.cli.output import say
-from smoothmix.cli.study import can_draw, finish
+from smoothmix.cli.study import ONE_PROCESS, can_draw, finish
 from smoothmix.config import require
+from smoothmix.distributed import place
 
 if TYPE_CHECKING:
     from smoothmix.reproduce.table import Reproduced
@@ -77,7 +78,8 @@ def ablation(*families: str, radii: Numbers = None, options: RunOptions = RUNS, 
     names = choose("ablation", rows=["gaussian", *(f"{family}/*" for family in families or FAMILIES)])
     at = radii_of(radii) or None
     rows = run_all(names, 1, options)
-    finish(made(rows, radii=at, figure=can_draw()), files)
+    if place().is_main:
+        finish(made(rows, radii=at, figure=can_draw()), files)
 
 
 def seeds(
@@ -100,7 +102,8 @@ def seeds(
     require(count >= 2, f"a deviation needs at least 2 seeds, got {count}")
     at = radii_of(radii) or None
     (row,) = run_all([presets.get(preset).name], count, options)
-    finish(made(row, radii=at, figure=can_draw()), files)
+    if place().is_main:
+        finish(made(row, radii=at, figure=can_draw()), files)
 
 
 def dimension(
@@ -139,6 +142,7 @@ def dimension(
     from smoothmix.studies import dimension as computed
     from smoothmix.studies import input_dependent
 
+    require(place().alone, ONE_PROCESS)
     given: dict[str, object] = {}
     if ratios:
         given["ratios"] = numbers(ratios)

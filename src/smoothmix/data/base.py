@@ -50,7 +50,9 @@ class Dataset(ABC):
     def __post_init__(self) -> None:
         if len(self.labels) == 0:
             raise DataError(f"{self.name} ({self.split}): there are no images")
-        self.labels.setflags(write=False)
+        labels = self.labels.view()  # the caller may go on writing into its own array
+        labels.setflags(write=False)
+        object.__setattr__(self, "labels", labels)
 
     @property
     @abstractmethod

@@ -118,6 +118,7 @@ class Bar:
         self._display.advance(self._task, count)
 
     def reset(self) -> None:
+        self._seen = 0  # pooch counts all of it once more at the end
         self._display.reset(self._task)
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ def training(every: Sequence[Measured], *, width: float | None = None) -> Figure
 def _by_epoch(ax: Axes, m: Measured, key: str, look: style.Look) -> Artist:
     values = np.array([line.get(key, math.nan) for line in m.training], dtype=np.float64)
     (line,) = ax.plot(
-        [line["epoch"] for line in m.training],
+        [line.get("epoch", number) for number, line in enumerate(m.training, start=1)],
         100 * values if key == "accuracy" else values,
         drawstyle="steps-mid" if key == "learning_rate" else "default",
         color=look.colour,

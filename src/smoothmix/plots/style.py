@@ -187,6 +187,8 @@ def legend_below(
     """A legend of names and remarks under the panels, in as many columns as fit; the figure grows by its height."""
     width, height = made.get_size_inches()
     names = [name for name in order if name in entries]
+    if not names:
+        return
     labels = [fitted(name) + (remarks or {}).get(name, "") for name in names]
     for columns in range(min(len(names), 5), 0, -1):
         rows = math.ceil(len(names) / columns)

@@ -9,7 +9,8 @@ import numpy as np
 from smoothmix import presets
 from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
-from smoothmix.config import RunConfig
+from smoothmix.config import METHOD_EPOCHS, RunConfig
+from smoothmix.plan import OTHER_SCHEDULE, schedule_differences
 from smoothmix.presets import Preset
 from smoothmix.stats import Ints
 
@@ -76,7 +77,16 @@ def _training_cuts(config: RunConfig, preset: Preset) -> tuple[str, ...]:
         said.append(f"{config.data} instead of {preset.config.data}")
     if config.method.get("fidelity", "official") != "official":
         said.append("trained as the paper's text says, not as its tables were made")
-    return (*said, *(note for note in config.notes if epochs == full or "not the schedule" not in note))
+    return (*said, *_other_schedule(config, preset), *(n for n in config.notes if not n.startswith(OTHER_SCHEDULE)))
+
+
+def _other_schedule(config: RunConfig, preset: Preset) -> list[str]:
+    """What else the recipe has otherwise than epochs, and what is scaled with them."""
+    as_it_is = presets.get(preset.name, fidelity=config.method.get("fidelity", "official")).config
+    differ = schedule_differences(config, as_it_is)
+    scaled = {"epochs", "drops", *METHOD_EPOCHS.get(preset.config.method["name"], {})} if "epochs" in differ else set()
+    said = [words for name, words in differ.items() if name not in scaled]
+    return [f"{OTHER_SCHEDULE} {preset.name}: {', '.join(said)}"] if said else []
 
 
 def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ...]:

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from smoothmix.errors import SmoothmixError, UsageError, shown
+from smoothmix.files import read_limited
 from smoothmix.report.data import Section
+
+LARGEST_SECTION = 2**26
+"""Bytes of the file of one study; its figure is the most of it."""
 
 
 def read_sections(paths: Sequence[Path]) -> list[Section]:
@@ -22,7 +26,10 @@ def read_sections(paths: Sequence[Path]) -> list[Section]:
 def read_section(path: Path) -> Section:
     """The section in one file."""
     try:
-        made = json.loads(path.read_text(encoding="utf-8"))
+        content = read_limited(path, LARGEST_SECTION)
+        if len(content) > LARGEST_SECTION:
+            raise ValueError(f"more than {LARGEST_SECTION:,} bytes")
+        made = json.loads(content)
         table = made["table"]
         return Section(
             title=_text(made["title"]),

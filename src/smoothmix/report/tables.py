@@ -108,7 +108,7 @@ def _marked(line: Line, grid: Grid) -> Line:
 def _shown(cell: Cell) -> float | None:
     """The number that a cell's text begins with."""
     try:
-        return float(cell.text.split()[0]) if cell.text else None
+        return float(cell.text.split()[0]) if cell.text.strip() else None
     except ValueError:
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smoothmix.analysis import Measured, measure, same_images, shared_images
+from smoothmix.analysis import measure, on_common_images
 from smoothmix.presets import Preset
 from smoothmix.report.published import cuts
 from smoothmix.reproduce.jobs import Job
@@ -21,14 +21,7 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool = False) -> list[Reprod
 
 
 def _row(preset: Preset, folders: Sequence[Path], *, paper_rounding: bool) -> Reproduced:
-    runs = _on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
+    # An earlier command may have certified more images with one of the seeds.
+    runs = on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
     cut = cuts(runs[0], preset)
     return Reproduced(preset=preset, runs=runs, cuts=cut.every, judged=cut.comparable, all_images=not cut.images)
-
-
-def _on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
-    """The seeds of a row on the images that all of them have: an earlier command may have certified more of some."""
-    if all(same_images(runs[0], run) for run in runs):
-        return tuple(runs)
-    common = shared_images(*runs)
-    return tuple(run.only(common) for run in runs)

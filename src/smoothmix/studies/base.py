@@ -138,7 +138,7 @@ class Case:
         """The adversarial example that the attack ends in. The image is attacked alone: no other has a say in it."""
         import torch
 
-        from smoothmix.attacks import ball, clamp_pixels, l2_ascent
+        from smoothmix.attacks import ball, clamp_pixels, l2_ascent, unit_l2
         from smoothmix.randomness import Domain, gaussian
 
         if attack.epsilon == 0:
@@ -156,6 +156,8 @@ class Case:
             steps=attack.steps,
             step_size=attack.length,
             constraints=(*limit, clamp_pixels),
+            # Whole steps: a network that is very sure of itself has tiny gradients, and would seem robust for it.
+            direction=unit_l2,
             floor=0.0,
         )
         return last[0].to(self.image.device)

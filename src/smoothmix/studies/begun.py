@@ -23,7 +23,7 @@ LARGEST_FILE = 2**28
 """Bytes that are read back; of a larger file, what comes first."""
 
 Key = tuple[str, float, int]
-"""Model (by its weights and where it runs), sigma and image."""
+"""Model (by its weights, some logits and where it runs), sigma and image."""
 
 
 class Begun:
@@ -38,6 +38,7 @@ class Begun:
         self.path: Path | None = None
         self._found: dict[Key, NDArray[np.float64]] = {}
         self._fingerprints: dict[str, str] = {}
+        self._shape: tuple[int, int, int] = (0, 0, 0)
 
     def ask(self, study: str, dataset: Dataset, shape: tuple[int, ...], **settings: object) -> None:
         """Take up what was found for this question, of which every answer has this shape."""
@@ -48,7 +49,7 @@ class Begun:
             "versions": software_versions(),
         }
         digest = hashlib.sha256(json.dumps(question, sort_keys=True, default=vars).encode()).hexdigest()
-        self._found, self._fingerprints = {}, {}
+        self._found, self._fingerprints, self._shape = {}, {}, dataset.shape
         if self.folder is not None:
             self.path = self.folder / f"{study}-begun-{digest[:12]}.jsonl"
             self._found = _read(self.path, shape)
@@ -72,11 +73,13 @@ class Begun:
     def _key(self, model: Model, image: int) -> Key:
         # Once for a question and not once for all: whoever asks again may have trained the network further.
         if model.name not in self._fingerprints:
-            from smoothmix.inference import device_of
+            from smoothmix.inference import device_of, prepared
             from smoothmix.weights import state_hash
 
-            # Another device rounds otherwise.
-            self._fingerprints[model.name] = f"{state_hash(model.network)} on {device_of(model.network).type}"
+            # Weights say nothing of code, so some logits on trial images do; and another device rounds otherwise.
+            trial = prepared(model.network, self._shape, block=2, engine="eager").trial
+            device = device_of(model.network).type
+            self._fingerprints[model.name] = f"{state_hash(model.network)} on {device}, {trial}"
         return self._fingerprints[model.name], model.sigma, image
 
 

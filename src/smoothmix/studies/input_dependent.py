@@ -28,7 +28,7 @@ def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figur
             "the dimension plays no part."
         ),
         grid=_grid(rows, p=p, sigma=sigma, distance=distance),
-        figure=_figure(rows) if figure else None,
+        figure=_figure(rows) if figure and any(row.noise == "gaussian" for row in rows) else None,
     )
 
 
