@@ -41,7 +41,7 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         return grid
     found = marked(grid)
     marks = any(cell.bold or cell.underlined for line in found.lines for cell in line.cells)
-    return replace(found, notes=(*notes, MARKS)) if marks and not wide else found
+    return replace(found, marks=MARKS) if marks else found
 
 
 MARKS = "bold: above Gaussian training at the same sigma; underlined: above every method that is not SmoothMix"

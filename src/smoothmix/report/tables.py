@@ -80,6 +80,14 @@ class Grid:
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
 
+    marks: str = ""
+    """What bold and underlined stand for, in the formats that have them."""
+
+    @property
+    def notes_and_marks(self) -> tuple[str, ...]:
+        """The notes of those formats."""
+        return (*self.notes, self.marks) if self.marks else self.notes
+
 
 def marked(grid: Grid) -> Grid:
     """The table with bold where a row beats Gaussian and underlines where it beats the best baseline, as in the paper.
@@ -133,7 +141,7 @@ def to_markdown(grid: Grid) -> str:
     rows = [[_markdown_cell(cell) for cell in line.cells] for line in grid.lines]
     ruler = ["---" if index == 0 else "---:" for index in range(len(head))]
     lines = ["| " + " | ".join(row) + " |" for row in ([_markdown_text(name) for name in head], ruler, *rows)]
-    notes = ["", *(f"- {_markdown_text(note)}" for note in grid.notes)] if grid.notes else []
+    notes = ["", *(f"- {_markdown_text(note)}" for note in grid.notes_and_marks)] if grid.notes_and_marks else []
     return "\n".join([f"**{_markdown_text(grid.title)}**", "", *lines, *notes]) + "\n"
 
 
@@ -159,7 +167,7 @@ def to_latex(grid: Grid) -> str:
             body.append(r"\midrule")
         body.append(" & ".join(_latex_cell(cell) for cell in line.cells) + r" \\")
     head = " & ".join(latex_text(column.name) for column in grid.columns) + r" \\"
-    notes = [f"% {note}" for note in grid.notes]
+    notes = [f"% {note}" for note in grid.notes_and_marks]
     rows = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([f"% {grid.title}; needs booktabs", *notes, *rows]) + "\n"
 
