@@ -52,9 +52,15 @@ def test_only_the_images_that_were_certified_count(tmp_path: Path, published: Pa
     assert found.published == pytest.approx(np.mean([radii[:2] for radii in LOGS]))
 
 
-def test_a_run_far_off_is_outside(tmp_path: Path, published: Path) -> None:
-    ours = measure(our_file(tmp_path / "run" / "certificates.tsv", [600, 600, 600, 600]))
-    assert not beside(ours, load_published(published)["mnist/0.50/gaussian"]).within
+def test_a_run_far_off_is_outside(tmp_path: Path) -> None:
+    logs = [measure(field_log(tmp_path / f"log{i}", 10 * radii)) for i, radii in enumerate(LOGS)]
+    far, near = (
+        measure(our_file(tmp_path / name / "certificates.tsv", 10 * votes))
+        for name, votes in (("far", [600, 600, 600, 600]), ("near", OURS))
+    )
+    save_published(tmp_path / "published.tsv.xz", {"row": logs}, skip=1)
+    published = load_published(tmp_path / "published.tsv.xz")["row"]
+    assert [beside(ours, published).within for ours in (far, near)] == [False, True]
 
 
 def test_every_skipth_image_is_kept(tmp_path: Path) -> None:

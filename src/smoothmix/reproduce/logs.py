@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothmix import presets
-from smoothmix.analysis import Measured, measure, on_common_images
+from smoothmix.analysis import Measured, measure
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
 from smoothmix.reproduce.table import Reproduced
@@ -117,7 +117,7 @@ def _row(preset: Preset, runs: Sequence[Measured], notes: tuple[str, ...], *, ma
     whole = fewest >= TEST_IMAGES
     return Reproduced(
         preset=preset,
-        runs=on_common_images(runs),
+        runs=tuple(runs),
         cuts=() if whole else (f"{fewest:,} of {TEST_IMAGES:,} images",),
         all_images=whole,
         main_table=main_table,
