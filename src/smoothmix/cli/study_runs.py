@@ -77,8 +77,7 @@ def ablation(*families: str, radii: Numbers = None, options: RunOptions = RUNS, 
             raise unknown_name("ablation", family, FAMILIES)
     names = choose("ablation", rows=["gaussian", *(f"{family}/*" for family in families or FAMILIES)])
     at = radii_of(radii) or None
-    rows = run_all(names, 1, options)
-    if place().is_main:
+    if rows := run_all(names, 1, options):
         finish(made(rows, radii=at, figure=can_draw()), files)
 
 
@@ -101,8 +100,7 @@ def seeds(
 
     require(count >= 2, f"a deviation needs at least 2 seeds, got {count}")
     at = radii_of(radii) or None
-    (row,) = run_all([presets.get(preset).name], count, options)
-    if place().is_main:
+    for row in run_all([presets.get(preset).name], count, options):
         finish(made(row, radii=at, figure=can_draw()), files)
 
 
@@ -169,7 +167,7 @@ def _dimension(number: float) -> int:
 
 
 def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduced]:
-    """Train and certify these presets with so many seeds, skipping what is done."""
+    """Train and certify these presets with so many seeds, skipping what is done; the rows, in the main process."""
     from smoothmix.cli.reproduce import train_and_certify
     from smoothmix.reproduce.jobs import Cut, certifications, make_jobs, usual_skip
     from smoothmix.reproduce.results import results
@@ -184,4 +182,4 @@ def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduce
         say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
     say()
-    return results(jobs)
+    return results(jobs) if place().is_main else []

@@ -50,7 +50,7 @@ class Dataset(ABC):
     def __post_init__(self) -> None:
         if len(self.labels) == 0:
             raise DataError(f"{self.name} ({self.split}): there are no images")
-        labels = self.labels.view()  # the caller may go on writing into its own array
+        labels = self.labels.copy()  # the caller may go on writing into its own array
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
