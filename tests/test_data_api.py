@@ -41,6 +41,16 @@ def test_public_names():
     assert list(DATASETS) == ["sample", "mnist", "fashion-mnist", "cifar10", "imagenet", "folder:PATH", "npz:PATH"]
 
 
+def test_labels_stay_what_they_were_and_the_callers_array_stays_theirs():
+    mine = np.array([0, 1, 1])
+    pixels = np.zeros((3, 1, 2, 2), dtype=np.uint8)
+    made = data.MemoryDataset(name="mine", split="test", class_names=("a", "b"), labels=mine, pixels=pixels)
+    mine[0] = 1
+    assert made.labels.tolist() == [0, 1, 1]
+    with pytest.raises(ValueError, match="read-only"):
+        made.labels[0] = 1
+
+
 def test_neither_import_nor_loading_arrays_needs_torch_or_pil():
     program = (
         "import sys, smoothmix.data as d; loaded = {'torch', 'PIL', 'pooch', 'rich'} & set(sys.modules);"

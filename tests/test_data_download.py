@@ -17,7 +17,7 @@ import pytest
 
 from smoothmix.data import DATASETS, fetch
 from smoothmix.data.cifar import CIFAR10
-from smoothmix.data.download import download, refuse_plain_http, web
+from smoothmix.data.download import CHUNK, download, refuse_plain_http, web
 from smoothmix.data.idx import MNIST, IdxFile
 from smoothmix.data.source import Fetched, Request
 from smoothmix.errors import DataError, UsageError
@@ -44,6 +44,23 @@ class Network:
 def refuse_wrong(path):
     if path.read_bytes() != b"right":
         raise DataError(f"{path}: altered")
+
+
+def test_a_file_may_be_as_large_as_is_allowed(tmp_path, monkeypatch):
+    class Whole:
+        headers = {"content-length": str(CHUNK)}  # noqa: RUF012
+
+        def raise_for_status(self):
+            pass
+
+        def iter_content(self, chunk_size):
+            yield bytes(chunk_size)
+
+    monkeypatch.setattr("requests.get", lambda url, **_: Whole())
+    monkeypatch.setattr("smoothmix.data.download.MOST_BYTES", CHUNK)
+    with web(progress=True) as downloader:
+        download(tmp_path / "f", ["https://one.example/"], lambda path: None, downloader)
+    assert (tmp_path / "f").stat().st_size == CHUNK
 
 
 def test_first_mirror_fails_second_is_wrong_third_is_kept(tmp_path):

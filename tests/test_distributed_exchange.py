@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore
 
-from smoothmix import team
+from smoothmix import exchange, team
 from smoothmix.distributed import Place
 from smoothmix.errors import SmoothmixError
 from smoothmix.exchange import shared_mean
@@ -23,6 +25,20 @@ from process_cases import Job, Jobs, tiny_run, until_saved, weights_in
 def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
     script = [sys.executable, str(ROOT / "tests" / "exchange_cases.py"), case]
     return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+def test_cores_are_counted_over_all_processes_also_where_each_is_bound_to_one() -> None:
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    try:
+        for sleeper, core in zip(sleepers, (first, second, second), strict=True):
+            os.sched_setaffinity(sleeper.pid, {core})
+        assert exchange._cores(sleeper.pid for sleeper in sleepers) == 2
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
 
 
 @pytest.mark.parametrize("world_size", [2, 5])

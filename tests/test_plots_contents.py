@@ -155,6 +155,11 @@ class TestTraining:
         assert figure.axes[0].get_ylim()[0] < -1
         assert figure.axes[2].get_yscale() == "linear"
 
+    def test_lines_without_a_number_are_counted(self) -> None:
+        unnumbered = [{"loss": 2.0}, {"loss": 1.0}]
+        (line,) = plots.training([run("a", training=unnumbered)]).axes[0].get_lines()
+        assert np.asarray(line.get_data()).tolist() == [[1, 2], [2.0, 1.0]]
+
     def test_runs_without_records_are_refused(self) -> None:
         with pytest.raises(UsageError, match="record of its training"):
             plots.training([log([0.5])])

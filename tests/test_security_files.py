@@ -174,6 +174,13 @@ def test_metrics_and_sections_that_are_none_are_refused(tmp_path: Path, line: st
         assert len(str(caught.value)) < 1000
 
 
+def test_a_section_of_any_size_is_refused_in_bounded_memory(tmp_path: Path) -> None:
+    with (tmp_path / "study.json").open("wb") as file:
+        file.truncate(2**40)  # a terabyte of nothing, which takes no room on the disk
+    with pytest.raises(SmoothmixError, match="more than 67,108,864 bytes"):
+        read_section(tmp_path / "study.json")
+
+
 # Data
 
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
 from smoothmix.report.tables import to_csv
 from smoothmix.studies import confidence, files, mixing, path
-from smoothmix.studies.base import Attack, Draws, Study
+from smoothmix.studies.base import Attack, Draws, Model, Study
 
 from study_cases import half_space, images, rows
 
@@ -78,6 +79,19 @@ def test_mixing_counts_every_image_once_and_says_why_some_have_no_ratio() -> Non
     nothing = mixing.study(models, dataset, [3], attack=attack, draws=Draws(n=50))
     assert "one none is right" in nothing.text
     assert nothing.figure is not None
+
+
+def test_images_that_an_attack_does_not_move_have_no_distance_of_change() -> None:
+    """Where a network is so sure that its gradient is zero, nothing ever changes."""
+
+    class Sure(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([1e6 + x.flatten(1).sum(1), -1e6 - x.flatten(1).sum(1)], dim=1)
+
+    model = Model(name="sure", network=Sure(), sigma=0.1, num_classes=2)
+    found = mixing.study([model], images(0.2, 0.4), range(2), attack=Attack(steps=2, epsilon=1.0), draws=Draws(n=20))
+    (row,) = rows(to_csv(found.grid))
+    assert (row["never_changed"], row["adversarial_l2"], row["change_l2"]) == ("2", "0.0", "inf")
 
 
 def test_larger_ratios_are_said_to_be_larger() -> None:

@@ -228,7 +228,9 @@ def _grid(found: Sequence[Ratios], how: str) -> Grid:
         cells += [Cell(str(count), count) for count in counts]
         if r.median:
             cells += [Cell(_ratio(v), v) for v in (r.median.value, r.median.low, r.median.high)]
-            lengths = median(r.length), median(np.where(np.isinf(r.right), np.inf, r.right * r.length))
+            # What never changes does so at no distance, even if the attack has not moved it at all.
+            change = np.multiply(r.right, r.length, where=np.isfinite(r.right), out=np.full_like(r.length, np.inf))
+            lengths = median(r.length), median(change)
             cells += [Cell("never" if math.isinf(e.value) else f"{e.value:.2f}", e.value) for e in lengths]
         else:
             cells += [Cell("")] * 5
