@@ -27,7 +27,7 @@ def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
     return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="takes two cores of a Linux")
 def test_cores_are_counted_over_all_processes_also_where_each_is_bound_to_one() -> None:
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
     first, second, *_ = sorted(os.sched_getaffinity(0))

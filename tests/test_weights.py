@@ -129,7 +129,7 @@ def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
 
 @pytest.mark.parametrize("zipped", LAYOUTS)
 @pytest.mark.parametrize("prefix", ["", "1.", "1.module.", "module.", "body."])
-@pytest.mark.parametrize("container", ["state_dict", "net", None])
+@pytest.mark.parametrize("container", ["state_dict", "net", "model_state_dict", "model", None])
 def test_published_checkpoints_land(tmp_path: Path, prefix: str, container: str | None, zipped: bool) -> None:
     source, target = small(), small()
     state = prefixed(source.body.state_dict(), prefix)
