@@ -32,7 +32,7 @@ quickstart: .venv/installed ## Train, certify and show the result on embedded da
 	$(BIN)/smoothmix quickstart
 
 fuzz: .venv/installed ## Feed every reader 100,000 damaged files (half an hour; INPUTS=1000 is a minute)
-	$(BIN)/python tests/fuzz_run.py --inputs $(INPUTS)
+	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS)
 
 bench: .venv/installed ## Measure speed against reference loops, as ratios
 	$(BIN)/python -m benchmarks

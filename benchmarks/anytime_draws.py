@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from smoothmix import anytime
 from smoothmix.analysis import measure
-from smoothmix.anytime import Stopping
-from smoothmix.stats import largest_radius, lower_bound, radius
+from smoothmix.stats import anytime, largest_radius, lower_bound, radius
+from smoothmix.stats.anytime import Stopping
 
 N0, N, ALPHA, BLOCK = 100, 100_000, 0.001, 256
 LOGS = {

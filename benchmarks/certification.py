@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
-from smoothmix import models
 from smoothmix.config import Precision
-from smoothmix.randomness import Domain
-from smoothmix.smoothing import Sampler
+from smoothmix.inference.sampler import Sampler
+from smoothmix.networks import registry as models
+from smoothmix.noise.addresses import Domain
 
 SIGMA = 0.5
 

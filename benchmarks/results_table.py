@@ -16,7 +16,7 @@ from smoothmix.analysis.intervals import Estimate
 from smoothmix.config import RunConfig
 from smoothmix.reproduce.beside import Beside, PublishedRun, beside, load_published, save_published
 from smoothmix.reproduce.logs import find_logs
-from smoothmix.run_folder import RunFolder
+from smoothmix.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"

@@ -18,14 +18,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from smoothmix.certificates.parts import rows_in
+from smoothmix.certificates.shards import rows_in
 
 N0, N = 100, 1_000
 """Draws an image: few, so that rows come often and tell the pace well."""
 
 NETWORK = """
 import torch
-from smoothmix import models
+from smoothmix.networks import registry as models
 
 def make():
     torch.manual_seed(0)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
-from smoothmix import models
-from smoothmix.memory import keep_freed_memory
+from smoothmix.inference.malloc import keep_freed_memory
 from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
+from smoothmix.networks import registry as models
 
 SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
 REFERENCE = "as the field writes it, fp32"

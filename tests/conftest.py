@@ -17,16 +17,15 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from smoothmix import models
 from smoothmix.cli import main
+from smoothmix.networks import registry as models
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Request
     from playwright.sync_api import Page as Tab
 
     from smoothmix.report.data import Page
-
-    from process_cases import Jobs
+    from tests.helpers.processes import Jobs
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
@@ -112,7 +111,7 @@ def command(*args: object) -> Sequence[str]:
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """Starts processes in the test's folder, which must leave none behind."""
-    from process_cases import jobs_in
+    from tests.helpers.processes import jobs_in
 
     with jobs_in(tmp_path) as started:
         yield started

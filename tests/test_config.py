@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smoothmix._io.toml import from_table, read_toml, to_table, to_toml
 from smoothmix.config import Certification, Recipe, RunConfig, scale_epochs
 from smoothmix.errors import SmoothmixError, UsageError
-from smoothmix.tables import from_table, read_toml, to_table, to_toml
 
 METHOD = {"name": "smoothmix", "sigma": 0.5, "eta": 5.0, "one_step": True}
 CONFIG = RunConfig(data="mnist", network="lenet", method=METHOD)

@@ -19,14 +19,13 @@ import smoothmix
 from smoothmix import __version__
 from smoothmix.cli import app
 from smoothmix.methods import METHODS
-from smoothmix.plan import OWN_OPTIONS
-
-from conftest import ROOT, Run
+from smoothmix.runs.plan import OWN_OPTIONS
+from tests.conftest import ROOT, Run
 
 TORCHLESS = (
-    "config", "stats", "certificates", "analysis", "presets", "plan", "errors", "randomness", "cli", "locks",
-    "anytime", "evidence", "zoo", "run_folder", "plots", "report", "report.build", "report.page", "reproduce.jobs",
-    "reproduce.table", "reproduce.logs",
+    "config", "stats.binomial", "certificates", "analysis", "presets", "runs.plan", "errors", "noise.addresses", "cli",
+    "_io.locks", "stats.anytime", "stats.evidence", "runs.zoo", "runs.folder", "plots", "report", "report.build",
+    "report.page", "reproduce.jobs", "reproduce.table", "reproduce.logs",
 )  # fmt: skip
 
 
@@ -83,7 +82,7 @@ def test_these_modules_never_import_torch(module: str) -> None:
 
 def test_certificate_commands_work_where_torch_cannot_be_imported(tmp_path: Path) -> None:
     """A torch that fails to import stands in for none at all."""
-    from test_certificates import whole_file
+    from tests.certificates.test_files import whole_file
 
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     whole_file(tmp_path)

@@ -17,18 +17,18 @@ from smoothmix.version import __version__
 if TYPE_CHECKING:
     from smoothmix import analysis, certificates, data, plots, presets
     from smoothmix.analysis import measure
-    from smoothmix.anytime import Stopping
-    from smoothmix.certify import Certified, Smoothed
-    from smoothmix.certify_run import certify_dataset
+    from smoothmix.certify.dataset import certify_dataset
+    from smoothmix.certify.smoothed import Certified, Smoothed
     from smoothmix.config import Certification
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import Consistency, Gaussian, Loss, Macer, Method, SmoothAdv, SmoothMix, Stability
-    from smoothmix.runs import load_run
+    from smoothmix.runs.load import load_run
+    from smoothmix.stats.anytime import Stopping
 
 _HOMES = {
     "Certification": "smoothmix.config",
-    "Certified": "smoothmix.certify",
-    "Smoothed": "smoothmix.certify",
+    "Certified": "smoothmix.certify.smoothed",
+    "Smoothed": "smoothmix.certify.smoothed",
     "SmoothmixError": "smoothmix.errors",
     "Consistency": "smoothmix.methods",
     "Gaussian": "smoothmix.methods",
@@ -38,9 +38,9 @@ _HOMES = {
     "SmoothAdv": "smoothmix.methods",
     "SmoothMix": "smoothmix.methods",
     "Stability": "smoothmix.methods",
-    "Stopping": "smoothmix.anytime",
-    "certify_dataset": "smoothmix.certify_run",
-    "load_run": "smoothmix.runs",
+    "Stopping": "smoothmix.stats.anytime",
+    "certify_dataset": "smoothmix.certify.dataset",
+    "load_run": "smoothmix.runs.load",
     "measure": "smoothmix.analysis",
 }
 

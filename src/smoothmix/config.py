@@ -9,9 +9,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
+from smoothmix._io.files import atomic_write
+from smoothmix._io.toml import from_table, read_toml, to_toml
 from smoothmix.errors import UsageError
-from smoothmix.files import atomic_write
-from smoothmix.tables import from_table, read_toml, to_toml
 
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")

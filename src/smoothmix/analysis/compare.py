@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import metrics
 from smoothmix.analysis.measured import Floats, Ints, Measured
 from smoothmix.config import TESTED_ON_TRAINING
 from smoothmix.errors import UsageError
-from smoothmix.words import counted
 
 FEW_IMAGES = 500
 """Below this, an interval of certified accuracy is wider than most differences between methods."""

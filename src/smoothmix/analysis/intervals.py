@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 
 from smoothmix.config import require
-from smoothmix.stats import lower_bound, upper_bound
+from smoothmix.stats.binomial import lower_bound, upper_bound
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000

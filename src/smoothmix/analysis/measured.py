@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from smoothmix import certificates
+from smoothmix._io.files import read_limited
+from smoothmix._io.text import counted
 from smoothmix.analysis import intervals, metrics
 from smoothmix.analysis.intervals import CONFIDENCE, Estimate
 from smoothmix.analysis.remarks import remarks
@@ -23,10 +25,8 @@ from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.certificates import Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
-from smoothmix.files import read_limited
-from smoothmix.run_folder import RunFolder
-from smoothmix.stats import ABSTAIN
-from smoothmix.words import counted
+from smoothmix.runs.folder import RunFolder
+from smoothmix.stats.binomial import ABSTAIN
 
 LARGEST_METRICS = 2**26
 """Bytes of metrics.jsonl: an epoch has 300."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from smoothmix.anytime import Stopping, decided
+from smoothmix._io.text import counted
 from smoothmix.certificates import Certificate, Certificates, settings_path
 from smoothmix.config import Certification
-from smoothmix.words import counted
+from smoothmix.stats.anytime import Stopping, decided
 
 
 def remarks(file: Certificates, *, sigma: float | None, paper_rounding: bool) -> list[str]:

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix import zoo
+from smoothmix._io.files import unpacked
+from smoothmix._io.locks import exclusive
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
     MOST_IMAGES,
@@ -29,9 +30,8 @@ from smoothmix.certificates.settings import (
     settings_path,
 )
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
-from smoothmix.files import unpacked
-from smoothmix.locks import exclusive
-from smoothmix.run_folder import RunFolder
+from smoothmix.runs import zoo
+from smoothmix.runs.folder import RunFolder
 
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0

@@ -10,10 +10,10 @@ from decimal import ROUND_DOWN, Decimal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothmix import anytime
 from smoothmix.config import Mode
 from smoothmix.errors import CertificateError
-from smoothmix.stats import ABSTAIN, lower_bound, radius
+from smoothmix.stats import anytime
+from smoothmix.stats.binomial import ABSTAIN, lower_bound, radius
 
 FIELD_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 """The columns of the field's own logs, in their order."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from smoothmix import anytime, stats
-from smoothmix.anytime import Stopping
+from smoothmix._io.files import atomic_write
+from smoothmix._io.toml import from_table, read_toml, to_toml
 from smoothmix.config import MODES, Certification, Mode, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
-from smoothmix.files import atomic_write
-from smoothmix.tables import from_table, read_toml, to_toml
+from smoothmix.stats import anytime
+from smoothmix.stats import binomial as stats
+from smoothmix.stats.anytime import Stopping
 from smoothmix.version import __version__
 
 FORMAT = 1

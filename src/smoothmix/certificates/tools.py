@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothmix import anytime
+from smoothmix._io.files import atomic_write
 from smoothmix.certificates.file import HEADER, Certificates
 from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line, top_class
 from smoothmix.certificates.settings import (
@@ -22,7 +22,7 @@ from smoothmix.certificates.settings import (
 )
 from smoothmix.config import require_alpha
 from smoothmix.errors import CertificateError
-from smoothmix.files import atomic_write
+from smoothmix.stats import anytime
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from functools import partial
 
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
+from smoothmix._process.signals import INTERRUPTED
+from smoothmix._process.world import SaidElsewhere, place
 from smoothmix.cli import (
     bench,
     certificates,
@@ -28,9 +30,7 @@ from smoothmix.cli import (
     study_runs,
     train,
 )
-from smoothmix.distributed import SaidElsewhere, place
 from smoothmix.errors import SmoothmixError
-from smoothmix.interruption import INTERRUPTED
 from smoothmix.version import __version__
 
 PIPE_CLOSED = 141

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix._io.text import counted
+from smoothmix._process.world import place
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import BeginsAnewError, duration, progress, table
 from smoothmix.config import require
-from smoothmix.distributed import place
 from smoothmix.errors import UsageError
-from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.cli.target import Target
-    from smoothmix.speed import Speed
+    from smoothmix.inference.speed import Speed
 
 NETWORK = ModelOptions()
 WORTH_SAYING = 1.1
@@ -68,8 +68,8 @@ def bench(
 
     import torch
 
-    from smoothmix.inference import device_of
-    from smoothmix.speed import measure
+    from smoothmix.inference.prepare import device_of
+    from smoothmix.inference.speed import measure
 
     try:
         with progress("measuring", unit="turns") as track:

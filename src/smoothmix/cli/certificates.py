@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from smoothmix._io.text import counted
 from smoothmix.cli.output import say
-from smoothmix.words import counted
 
 app = App(help="Check, merge, recompute or export certificate files.")
 
@@ -89,7 +89,7 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
     from smoothmix import certificates
     from smoothmix.certificates import settings_path
     from smoothmix.cli.certify import show_summary
-    from smoothmix.zoo import is_zoo
+    from smoothmix.runs.zoo import is_zoo
 
     old = certificates.read(file)
     again = certificates.recompute(old, alpha=alpha)
@@ -115,7 +115,7 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
         A file; by default standard output.
     """
     from smoothmix import certificates
-    from smoothmix.files import atomic_write
+    from smoothmix._io.files import atomic_write
 
     text = certificates.export_field_log(certificates.read(file))
     if out is None:

@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._io.text import counted
+from smoothmix._process.world import place
 from smoothmix.cli.certifying import (
     certify_with_progress,
     note_without_rules,
@@ -21,12 +23,10 @@ from smoothmix.cli.certifying import (
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
 from smoothmix.cli.output import BeginsAnewError, say, table
 from smoothmix.config import Mode, require
-from smoothmix.distributed import place
-from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Certificates
-    from smoothmix.certify_parts import Outcome
+    from smoothmix.certify.workers import Outcome
 
 NETWORK, IMAGES, ANYTIME = NetworkOptions(), ImageOptions(), AnytimeOptions()
 
@@ -212,10 +212,10 @@ def predict(
         A file for the lines instead of standard output.
     """
     from smoothmix.certificates.row import sparse, votes_text
-    from smoothmix.certify import Smoothed
+    from smoothmix.certify.predict import predict_dataset
+    from smoothmix.certify.smoothed import Smoothed
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
-    from smoothmix.predict_run import predict_dataset
-    from smoothmix.stats import require_enough_to_predict
+    from smoothmix.stats.binomial import require_enough_to_predict
 
     require(place().alone, "predict writes its lines with one process: start it without torchrun")
     target = load_target(run, network)
@@ -245,7 +245,7 @@ def predict(
 @contextmanager
 def _lines_to(out: Path | None) -> Iterator[IO[str]]:
     """Standard output, or a file that is there only once it is whole."""
-    from smoothmix.files import replace_file
+    from smoothmix._io.files import replace_file
 
     try:
         if out is None:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix._process.signals import sigterm_raises
+from smoothmix._process.world import place
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
 from smoothmix.cli.output import progress, say
 from smoothmix.config import FUSED, Engine, Mode, require
-from smoothmix.distributed import place
-from smoothmix.interruption import sigterm_raises
 
 if TYPE_CHECKING:
-    from smoothmix.anytime import Stopping
-    from smoothmix.certify_parts import Outcome
+    from smoothmix.certify.workers import Outcome
     from smoothmix.cli.target import Target
     from smoothmix.config import Certification
     from smoothmix.data import Dataset
+    from smoothmix.stats.anytime import Stopping
 
 IMAGES, ANYTIME = ImageOptions(), AnytimeOptions()
 
 
 def part_by_itself(shard: str, out: Path | None, *, extend: bool) -> str:
     """The usual name of the file of one part that is not to be put together with others; empty if all is usual."""
-    from smoothmix.certificates.parts import parse_shards
+    from smoothmix.certificates.shards import parse_shards
 
     numbers, parts = parse_shards(shard) if shard else ((), 1)
     alone = place().alone
@@ -37,8 +37,8 @@ def part_by_itself(shard: str, out: Path | None, *, extend: bool) -> str:
 
 def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path: Path) -> Stopping | None:
     """The rules for stopping that were asked for; None in mode exact, which has none."""
-    from smoothmix.anytime import Stopping
     from smoothmix.certificates.settings import load_settings
+    from smoothmix.stats.anytime import Stopping
 
     if mode == "exact":
         given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
@@ -65,8 +65,8 @@ def note_without_rules(rules: Stopping | None) -> None:
 
 def require_in_reach(how: Certification, rules: Stopping | None, wanted: float) -> None:
     """Refuse a radius that all draws there are could not certify, even if every vote agreed."""
-    from smoothmix.anytime import largest_radius
-    from smoothmix.stats import require_enough_draws
+    from smoothmix.stats.anytime import largest_radius
+    from smoothmix.stats.binomial import require_enough_draws
 
     draws = rules.max_draws if rules else how.n
     require_enough_draws(draws, alpha=how.alpha, sigma=how.sigma, wanted=wanted)
@@ -122,10 +122,10 @@ def certify_with_progress(
 
     With `by_itself`, `path` is the file of one part, which is not put together with others.
     """
-    from smoothmix.certify_extend import extend_dataset
-    from smoothmix.certify_parts import Outcome, certify_together
-    from smoothmix.certify_rows import Budget
-    from smoothmix.certify_run import Progress, certify_file, file_settings
+    from smoothmix.certify.dataset import Progress, certify_file, file_settings
+    from smoothmix.certify.extend import extend_dataset
+    from smoothmix.certify.loop import Budget
+    from smoothmix.certify.workers import Outcome, certify_together
 
     limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
     budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None

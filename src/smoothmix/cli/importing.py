@@ -47,11 +47,11 @@ def import_checkpoint(
     """
     from smoothmix.config import RunConfig, require
     from smoothmix.data import known_shape
-    from smoothmix.models import architecture
-    from smoothmix.run_folder import RunFolder
-    from smoothmix.runs import build_network
-    from smoothmix.weights import import_checkpoint as read_checkpoint
-    from smoothmix.weights import save_weights
+    from smoothmix.networks.registry import architecture
+    from smoothmix.networks.weights import import_checkpoint as read_checkpoint
+    from smoothmix.networks.weights import save_weights
+    from smoothmix.runs.folder import RunFolder
+    from smoothmix.runs.load import build_network
 
     usual = architecture(network)
     folder = RunFolder(out)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from smoothmix.distributed import place
+from smoothmix._process.signals import INTERRUPTED
+from smoothmix._process.world import place
 from smoothmix.errors import SmoothmixError
-from smoothmix.interruption import INTERRUPTED
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_OF_PACE = 300.0

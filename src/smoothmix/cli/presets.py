@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from smoothmix._io.text import counted
 from smoothmix.cli.output import table
 from smoothmix.config import require
-from smoothmix.words import counted
 
 
 def presets(

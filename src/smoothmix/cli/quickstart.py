@@ -32,7 +32,7 @@ def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Pa
     from smoothmix.cli.reproduce import train_and_certify
     from smoothmix.config import Certification, RunConfig
     from smoothmix.errors import UsageError
-    from smoothmix.run_folder import RunFolder
+    from smoothmix.runs.folder import RunFolder
 
     folders = [RunFolder(out / name.rpartition("/")[2]) for name in PRESETS]
     images = ImageOptions(skip=1000 // IMAGES)

@@ -125,7 +125,7 @@ def compare(
 
 def write_page(page: Page, out: Path) -> str:
     """Put the page into a file; returns what to say of it."""
-    from smoothmix.files import atomic_write
+    from smoothmix._io.files import atomic_write
     from smoothmix.report.page import render
 
     html = render(page).encode()

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._io.text import counted
+from smoothmix._process.world import place
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, TrainingOptions, radii_of
 from smoothmix.cli.output import duration, progress, say, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
-from smoothmix.distributed import place
-from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from smoothmix.config import Certification
     from smoothmix.reproduce.estimate import Planned
     from smoothmix.reproduce.jobs import Job
     from smoothmix.reproduce.table import Reproduced
-    from smoothmix.run_folder import RunFolder
+    from smoothmix.runs.folder import RunFolder
 
 OUT = Path("runs/reproduce")
 
@@ -178,7 +178,7 @@ def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | N
 
 def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path) -> str:
     """The table in every format, in the folder of the runs; returns what to say of it."""
-    from smoothmix.files import atomic_write
+    from smoothmix._io.files import atomic_write
     from smoothmix.report.tables import FORMATS
     from smoothmix.reproduce.table import reproduction_grid
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from smoothmix._process.world import place
 from smoothmix.cli.options import Files, ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import progress, say
 from smoothmix.config import Precision, require
-from smoothmix.distributed import place
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -109,7 +109,7 @@ def confidence(
     """
     from smoothmix.studies import confidence as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import Begun
+    from smoothmix.studies.partial import Begun
 
     draws = options.draws
     epsilons = numbers(eps) or measured.EPSILONS
@@ -165,7 +165,7 @@ def path(
     """
     from smoothmix.studies import path as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import Begun
+    from smoothmix.studies.partial import Begun
 
     draws, chosen = options.draws, [_position(number) for number in numbers(images)]
     attack = Attack(steps=steps, step_size=step_size, copies=options.copies)
@@ -216,7 +216,7 @@ def mixing(
     """
     from smoothmix.studies import mixing as measured
     from smoothmix.studies.base import Attack
-    from smoothmix.studies.begun import Begun
+    from smoothmix.studies.partial import Begun
 
     draws = options.draws
     require(eps > 0, f"eps must be positive, got {eps:g}")
@@ -247,8 +247,8 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     """The trained networks of these run folders, and the data set that all of them are for."""
     from smoothmix.analysis.measured import split_name
     from smoothmix.cli.target import choose_data, load_target
+    from smoothmix.runs.zoo import PREFIX
     from smoothmix.studies.base import Model
-    from smoothmix.zoo import PREFIX
 
     require(place().alone, ONE_PROCESS)
     sources = [split_name(run) for run in runs]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._process.world import place
 from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
 from smoothmix.cli.output import say
 from smoothmix.cli.study import ONE_PROCESS, can_draw, finish
 from smoothmix.config import require
-from smoothmix.distributed import place
 
 if TYPE_CHECKING:
     from smoothmix.reproduce.table import Reproduced
@@ -137,7 +137,7 @@ def dimension(
     seed
         Decides the samples.
     """
-    from smoothmix.studies import dimension as computed
+    from smoothmix.stats import input_dependent as computed
     from smoothmix.studies import input_dependent
 
     require(place().alone, ONE_PROCESS)

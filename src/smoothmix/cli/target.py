@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix._process.world import place
 from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.config import require_sigma
-from smoothmix.distributed import place
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ def load_target(run: Path | None, options: ModelOptions) -> Target:
     if run is not None and options.weights is not None:
         raise UsageError("--weights goes with --model; a run folder has its own")
     target = _from_folder(run) if run is not None else _from_function(options.model or "", options.weights)
-    from smoothmix.team import own_device
+    from smoothmix.training.parallel import own_device
 
     target.model.to(own_device(choose_device(options.device), place()))
     return target if options.num_classes is None else replace(target, num_classes=options.num_classes)
 
 
 def _from_folder(run: Path) -> Target:
-    from smoothmix import zoo
-    from smoothmix.runs import image_shape, load_run
+    from smoothmix.runs import zoo
+    from smoothmix.runs.load import image_shape, load_run
 
     from_zoo = zoo.is_zoo(run)
     config, network = load_run(run)
@@ -74,7 +74,7 @@ def _from_folder(run: Path) -> Target:
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:
-    from smoothmix.weights import load_function, load_weights, state_hash
+    from smoothmix.networks.weights import load_function, load_weights, state_hash
 
     try:
         network = load_function(spec)().eval()

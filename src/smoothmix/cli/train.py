@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
+from smoothmix._process.world import place
 from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, progress, say
 from smoothmix.config import Fidelity, Precision, RunConfig
-from smoothmix.distributed import place
-from smoothmix.interruption import StopRequest, stop_on_interrupt, stop_on_sigterm
 
 if TYPE_CHECKING:
-    from smoothmix.train import EpochMetrics, Listeners, Trainer
+    from smoothmix.training.run import EpochMetrics, Listeners, Trainer
 
 
 TRAINING = TrainingOptions()
@@ -90,7 +90,7 @@ def train(
     out
         The run folder; by default runs/ and a name made from the settings.
     """
-    from smoothmix.plan import Wishes, make_config, run_name
+    from smoothmix.runs.plan import Wishes, make_config, run_name
 
     wishes = Wishes(
         preset=preset,
@@ -124,7 +124,7 @@ def train_with_progress(
 
 def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: bool, stop: StopRequest) -> None:
     from smoothmix.cli.target import choose_device
-    from smoothmix.train import training
+    from smoothmix.training.run import training
 
     with (
         listening(config, path, tensorboard=how.tensorboard) as listeners,
@@ -155,7 +155,7 @@ def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: 
 
 def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
     """What several processes do otherwise than one."""
-    from smoothmix.team import uses_batchnorm
+    from smoothmix.training.parallel import uses_batchnorm
 
     place = trainer.team.place
     if not (place.alone or trainer.finished):
@@ -167,8 +167,8 @@ def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
 @contextmanager
 def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[Listeners]:
     """What shows the loop's progress on the terminal."""
-    from smoothmix.checkpoint import State
-    from smoothmix.train import Listeners, StepProgress
+    from smoothmix.training.checkpoint import State
+    from smoothmix.training.run import Listeners, StepProgress
 
     write = _event_writer(path) if tensorboard and place().is_main else lambda metrics: None
     with progress(f"training {path.name}", unit="steps") as track:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from smoothmix._io.text import counted
 from smoothmix.data.arrays import NPZ, SAMPLE
 from smoothmix.data.augment import AUGMENTATION_NUMBERS
 from smoothmix.data.base import Dataset, MemoryDataset
@@ -29,7 +30,6 @@ from smoothmix.data.idx import FASHION_MNIST, MNIST
 from smoothmix.data.pictures import FolderDataset
 from smoothmix.data.source import Fetched, Request, Source, Stored
 from smoothmix.errors import DataError, SmoothmixError, UsageError, unknown_name
-from smoothmix.words import counted
 
 __all__ = [
     "AUGMENTATION_NUMBERS",

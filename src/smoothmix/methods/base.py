@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
+from smoothmix.attacks._convolution import FastConvolutions
 from smoothmix.config import FIDELITIES, Fidelity
-from smoothmix.convolution import FastConvolutions
 from smoothmix.errors import UsageError
-from smoothmix.guards import check_images
+from smoothmix.inference.guards import check_images
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

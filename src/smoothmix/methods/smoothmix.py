@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch.nn import functional as F
 
-from smoothmix.attacks import ball, clamp_pixels, l2_ascent, project_l2
+from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, project_l2
 from smoothmix.errors import UsageError
+from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import Method, Step, given, require_int, require_not_negative, require_positive, warmup
-from smoothmix.smoothing import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

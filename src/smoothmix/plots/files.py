@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smoothmix._io.files import replace_file
 from smoothmix.analysis import Measured
 from smoothmix.errors import UsageError
-from smoothmix.files import replace_file
 from smoothmix.plots import curves, other, style
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from smoothmix.analysis import Estimate, Measured
 from smoothmix.config import require
 from smoothmix.plots import labels, style
 from smoothmix.plots.curves import radius_axis
-from smoothmix.stats import ABSTAIN
+from smoothmix.stats.binomial import ABSTAIN
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

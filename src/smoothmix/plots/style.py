@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import Measured
 from smoothmix.config import require
 from smoothmix.errors import UsageError
-from smoothmix.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -10,10 +10,10 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
+from smoothmix._io.toml import from_table
 from smoothmix.config import FIDELITIES, PAPER_RECIPE, Fidelity, RunConfig
 from smoothmix.errors import UsageError, unknown_name
 from smoothmix.presets._rows import rows
-from smoothmix.tables import from_table
 
 
 @dataclass(frozen=True, kw_only=True)

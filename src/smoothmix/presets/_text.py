@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from smoothmix.tables import to_toml
+from smoothmix._io.toml import to_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,8 @@ from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.plan import Wishes, make_config
-from smoothmix.zoo import is_zoo
+from smoothmix.runs.plan import Wishes, make_config
+from smoothmix.runs.zoo import is_zoo
 
 
 def commands(measured: Measured) -> list[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smoothmix.analysis import Measured, shared_images
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.report.data import Picture, Vote
-from smoothmix.stats import ABSTAIN
+from smoothmix.stats.binomial import ABSTAIN
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset

@@ -10,9 +10,9 @@ from smoothmix import presets
 from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
 from smoothmix.config import METHOD_EPOCHS, RunConfig
-from smoothmix.plan import OTHER_SCHEDULE, schedule_differences
 from smoothmix.presets import Preset
-from smoothmix.stats import Ints
+from smoothmix.runs.plan import OTHER_SCHEDULE, schedule_differences
+from smoothmix.stats.binomial import Ints
 
 PAPER_SELECTION, PAPER_DRAWS = 100, 100_000
 PAPER_ALPHA = 0.001

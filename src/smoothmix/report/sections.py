@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from smoothmix._io.files import read_limited
 from smoothmix.errors import SmoothmixError, UsageError, shown
-from smoothmix.files import read_limited
 from smoothmix.report.data import Section
 
 LARGEST_SECTION = 2**26

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
 from smoothmix.report.numbers import NOTHING
 from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, number_or_text, radius_text
-from smoothmix.words import counted
 
 
 def summary_grid(page: Page, *, wide: bool = False) -> Grid:

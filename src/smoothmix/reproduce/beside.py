@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix._io.files import atomic_write, unpacked
 from smoothmix.analysis import Measured, intervals, metrics
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.analysis.rounding import paper_rounded
 from smoothmix.errors import CertificateError, UsageError
-from smoothmix.files import atomic_write, unpacked
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

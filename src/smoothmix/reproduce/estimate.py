@@ -13,10 +13,10 @@ from torch.optim import SGD
 
 from smoothmix import data, methods
 from smoothmix.config import Certification, RunConfig
+from smoothmix.inference.speed import Way, measure
 from smoothmix.reproduce.jobs import Job
-from smoothmix.runs import build_network
-from smoothmix.speed import Way, measure
-from smoothmix.steps import Epoch
+from smoothmix.runs.load import build_network
+from smoothmix.training.batches import Epoch
 
 STEPS = 3
 

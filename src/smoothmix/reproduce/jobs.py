@@ -8,15 +8,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from smoothmix import certificates, presets
-from smoothmix.certificates.parts import parts_beside
+from smoothmix._io.toml import to_toml
+from smoothmix.certificates.shards import parts_beside
 from smoothmix.config import Certification, Fidelity, Precision, RunConfig, require
 from smoothmix.errors import UsageError
-from smoothmix.plan import Wishes, make_config, run_name
 from smoothmix.presets import Preset
 from smoothmix.report.published import PAPER_IMAGES
-from smoothmix.run_folder import RunFolder
-from smoothmix.stats import require_enough_draws
-from smoothmix.tables import to_toml
+from smoothmix.runs.folder import RunFolder
+from smoothmix.runs.plan import Wishes, make_config, run_name
+from smoothmix.stats.binomial import require_enough_draws
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix._io.text import counted
 from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
 from smoothmix.errors import UsageError
 from smoothmix.report.tables import Cell, Column, Grid, Line
-from smoothmix.studies.begun import Begun
-from smoothmix.words import counted
+from smoothmix.studies.partial import Begun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
     from smoothmix.data import Dataset
-    from smoothmix.smoothing import Sampler
+    from smoothmix.inference.sampler import Sampler
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -130,7 +130,7 @@ class Case:
 
     def votes(self, point: Tensor) -> Ints:
         """Votes by class at the image or what became of it."""
-        from smoothmix.randomness import Domain
+        from smoothmix.noise.addresses import Domain
 
         return self.sampler.votes(point, self.index, Domain.STUDY, self.draws.n)
 
@@ -138,8 +138,8 @@ class Case:
         """The adversarial example that the attack ends in. The image is attacked alone: no other has a say in it."""
         import torch
 
-        from smoothmix.attacks import ball, clamp_pixels, l2_ascent, unit_l2
-        from smoothmix.randomness import Domain, gaussian
+        from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, unit_l2
+        from smoothmix.noise.addresses import Domain, gaussian
 
         if attack.epsilon == 0:
             return self.image
@@ -166,8 +166,8 @@ class Case:
 @contextmanager
 def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable[[int], Case]]:
     """What gives the model's case of any image by its position in the data set."""
-    from smoothmix.guards import check_images
-    from smoothmix.smoothing import Sampler
+    from smoothmix.inference.guards import check_images
+    from smoothmix.inference.sampler import Sampler
 
     sampler = Sampler(
         model=model.network,

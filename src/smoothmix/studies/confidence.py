@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate, means
 from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.certificates.row import sparse, votes_text
@@ -30,8 +31,7 @@ from smoothmix.studies.base import (
     plain_grid,
     require_comparable,
 )
-from smoothmix.studies.begun import Begun
-from smoothmix.words import counted
+from smoothmix.studies.partial import Begun
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

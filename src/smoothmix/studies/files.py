@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from smoothmix.files import atomic_write
+from smoothmix._io.files import atomic_write
 from smoothmix.plots import save as save_figure
 from smoothmix.report.tables import to_csv
 from smoothmix.studies.base import Study

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from smoothmix.report.tables import Cell, Column, Grid, Line
+from smoothmix.stats.input_dependent import Row
 from smoothmix.studies.base import Study
-from smoothmix.studies.dimension import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

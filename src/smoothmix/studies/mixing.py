@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate, share
 from smoothmix.config import require
 from smoothmix.plots import style
@@ -31,8 +32,7 @@ from smoothmix.studies.base import (
     plain_grid,
     require_comparable,
 )
-from smoothmix.studies.begun import Begun
-from smoothmix.words import counted
+from smoothmix.studies.partial import Begun
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -29,7 +29,7 @@ from smoothmix.studies.base import (
     plain_grid,
     require_comparable,
 )
-from smoothmix.studies.begun import Begun
+from smoothmix.studies.partial import Begun
 from smoothmix.studies.path_figure import PICTURES, Path, draw
 
 if TYPE_CHECKING:

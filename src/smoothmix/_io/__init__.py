@@ -1,0 +1,1 @@
+"""Files, locks, TOML and text: everything that touches the disk goes through here. No torch at import."""

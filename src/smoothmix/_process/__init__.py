@@ -1,0 +1,1 @@
+"""This process: its rank among others, and the signals that ask it to stop. No torch."""

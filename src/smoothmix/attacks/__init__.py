@@ -1,0 +1,1 @@
+"""Adversarial examples of smoothed classifiers."""

@@ -1,0 +1,48 @@
+"""Classify a data set with a smoothed network, image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
+from smoothmix.data import Dataset
+from smoothmix.inference.guards import check_images, say_doubts
+from smoothmix.noise.addresses import Domain
+from smoothmix.stats.binomial import predicted, prediction_p_value, require_enough_to_predict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What the smoothed classifier says of one image of a data set."""
+
+    idx: int
+    label: int
+    predict: int
+    """The class, or -1 where the votes cannot tell the top two apart."""
+    p_value: float
+    counts: NDArray[np.int64]
+
+
+def predict_dataset(
+    smoothed: Smoothed, dataset: Dataset, indices: Iterable[int], *, n: int, alpha: float, seed: int | None = None
+) -> Iterator[Prediction]:
+    """Classify images of a data set one after the other."""
+    require_enough_to_predict(n, alpha=alpha)
+    say_doubts(smoothed.sigma, dataset)
+    with smoothed.sampler(seed=seed_or_fresh(seed)) as sampler:
+        for index in indices:
+            (image,) = dataset.images([index])
+            check_images(image[None], any_range=smoothed.any_range)
+            counts = sampler.votes(image, index, Domain.PREDICTION, n)
+            second, first = np.sort(counts)[-2:]
+            yield Prediction(
+                idx=index,
+                label=int(dataset.labels[index]),
+                predict=int(predicted(counts, alpha=alpha)[0]),
+                p_value=float(prediction_p_value(first, second)),
+                counts=counts,
+            )

@@ -1,0 +1,1 @@
+"""Networks prepared to run on many noise samples, and the sampler that counts their votes."""

@@ -1,0 +1,1 @@
+"""Noise distributions, and random numbers by address. No torch."""

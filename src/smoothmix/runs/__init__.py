@@ -1,0 +1,1 @@
+"""Run folders: where things are, how to load one, the zoo."""

@@ -1,0 +1,53 @@
+"""The trained network in a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from smoothmix.config import RunConfig
+from smoothmix.errors import UsageError
+from smoothmix.networks import registry as models
+from smoothmix.networks.weights import load_weights
+from smoothmix.runs import zoo
+from smoothmix.runs.folder import RunFolder
+
+
+def build_network(config: RunConfig) -> nn.Module:
+    """The network of a run, with fresh weights."""
+    channels, height, size = config.image_shape or (None, None, None)
+    if height != size and not models.architecture(config.network).any_size:
+        raise UsageError(f"{config.network} takes square images, not {height}x{size}")
+    return models.build(
+        config.network,
+        num_classes=config.num_classes,
+        channels=channels,
+        size=size,
+        normalisation=config.normalisation,
+    )
+
+
+def image_shape(config: RunConfig) -> tuple[int, ...]:
+    """Channels, height and width of the images that the network of a run takes."""
+    usual = models.architecture(config.network)
+    return config.image_shape or (usual.channels, usual.size, usual.size)
+
+
+def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
+    """The settings and the trained network of a run folder, or of `zoo:NAME`."""
+    folder = RunFolder(zoo.resolved(Path(path)))
+    if not folder.config.exists():
+        raise UsageError(f"{path}: is no run folder (it has no {folder.config.name})")
+    config = RunConfig.load(folder.config)
+    if not folder.weights.exists():
+        unfinished = folder.state.exists()
+        raise UsageError(
+            f"{path}: has no trained weights"
+            + (": training has not ended; run the same `smoothmix train` command again" if unfinished else "")
+        )
+    with torch.random.fork_rng(devices=[]):  # its first weights are drawn at random, and overwritten at once
+        network = build_network(config)
+    load_weights(network, folder.weights)
+    return config, network

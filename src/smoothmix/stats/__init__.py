@@ -1,0 +1,1 @@
+"""Bounds, radii and tests: pure functions of counts. No torch."""

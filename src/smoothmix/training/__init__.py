@@ -1,0 +1,1 @@
+"""Train a network in a run folder."""

@@ -1,0 +1,248 @@
+"""Images that are in work when the time is up, or when a run is killed, go on with the votes they have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from smoothmix.certificates import Certificate, Certificates, read, settings_path
+from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
+from smoothmix.certify import dataset as certify_run
+from smoothmix.certify import loop as certify_rows
+from smoothmix.certify.dataset import Progress, certify_dataset
+from smoothmix.certify.extend import extend_dataset
+from smoothmix.certify.loop import Budget, certified_rows
+from smoothmix.config import Certification
+from smoothmix.data import MemoryDataset
+from smoothmix.errors import SmoothmixError
+from smoothmix.inference.sampler import Request, Sampler
+from smoothmix.stats.anytime import Stopping
+from tests.conftest import ROOT, command
+from tests.helpers.certification import without_time
+from tests.helpers.processes import Jobs, until
+
+HOW = Certification(sigma=0.5)
+RULES = Stopping(radii=(0.5,), max_draws=51_200)
+
+
+class IsBright(nn.Module):
+    """Whether the mean of sixteen pixels is above one half: grey v lies at distance 4 |v - 1/2| from the boundary."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = x.mean((1, 2, 3))
+        return torch.stack([torch.full_like(mean, 0.5), mean], 1)
+
+
+def images() -> MemoryDataset:
+    """The first image is the hardest, since its radius is the one asked for; all others wait behind it."""
+    greys = 0.5 + np.array([0.5] + [1.5] * 19, dtype=np.float32) / 4
+    pixels = np.broadcast_to(greys[:, None, None, None], (20, 1, 4, 4)).copy()
+    return MemoryDataset(
+        name="greys", split="test", labels=np.ones(20, dtype=np.int64), class_names=("dark", "bright"), pixels=pixels
+    )
+
+
+def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf")) -> Certificates:
+    return certify_dataset(
+        IsBright(), images(), HOW, path=path, model_name="bright", stopping=rules, budget=Budget(seconds=seconds)
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many draws were made, call by call."""
+    spent, tally = [], Sampler.tally
+
+    def counted(self: Sampler, requests: Sequence[Request], **others: object) -> object:
+        found = tally(self, requests, **others)  # type: ignore[arg-type]
+        spent.append(int(found.sum()))
+        return found
+
+    monkeypatch.setattr(Sampler, "tally", counted)
+    return spent
+
+
+def in_sittings(run: Callable[[], Certificates], path: Path) -> int:
+    """Call again and again until nothing is missing; how often."""
+    for sitting in range(1, 2000):
+        try:
+            if not run().missing and not begun_path(path).exists():
+                return sitting
+        except SmoothmixError as error:
+            if "the first image could not be finished in the time given" not in str(error):
+                raise
+    raise AssertionError("it never ends")
+
+
+def test_sittings_that_are_too_short_for_an_image_get_there_and_draw_nothing_twice(
+    tmp_path: Path, drawn: list[int]
+) -> None:
+    whole = certify(tmp_path / "whole.tsv")
+    expected = sum(drawn)
+    drawn.clear()
+    sittings = in_sittings(lambda: certify(tmp_path / "a.tsv", seconds=0.01), tmp_path / "a.tsv")
+    assert sittings > 2
+    assert sum(drawn) == expected
+    assert without_time(tmp_path / "a.tsv") == without_time(whole.path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv", "whole.toml", "whole.tsv"]
+
+
+class Slowly(IsBright):
+    """The same network on a machine that takes ten milliseconds for a block."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(0.01)
+        return super().forward(x)
+
+
+def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list[int]) -> None:
+    path, rules = tmp_path / "a.tsv", Stopping(radii=(0.5,), max_draws=2560)
+
+    def run(path: Path, seconds: float) -> Certificates:
+        budget = Budget(seconds=seconds)
+        return certify_dataset(Slowly(), images(), HOW, path=path, model_name="b", stopping=rules, budget=budget)
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)  # which get through 20 blocks in the time, of the 40 that one round has
+        sittings = in_sittings(lambda: run(path, 0.1), path)
+    finally:
+        torch.set_num_threads(threads)
+    spent = sum(drawn)
+    assert sittings >= 3
+    drawn.clear()
+    whole = run(tmp_path / "whole.tsv", float("inf"))
+    assert spent == sum(drawn)
+    assert without_time(path) == without_time(whole.path)
+
+
+def test_an_extension_in_short_sittings_says_that_it_is_not_done(tmp_path: Path, drawn: list[int]) -> None:
+    path = tmp_path / "a.tsv"
+    certify(path, rules=Stopping(radii=(0.5,), max_draws=5120))
+    before = path.read_bytes()
+    more = Stopping(max_draws=10_240)
+    with pytest.raises(
+        SmoothmixError, match=r"a-extending.tsv: the first image could not be finished in the time given"
+    ):
+        extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=1e-6))
+    assert path.read_bytes() == before
+    drawn.clear()
+    in_sittings(
+        lambda: extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=0.01)),
+        tmp_path / "a-extending.tsv",
+    )
+    assert {row.n for row in read(path).rows} == {10_240}
+    assert sum(drawn) == 20 * 10_240 - sum(int(line.split(b"\t")[7]) for line in before.splitlines()[1:])
+
+
+def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    first = certify(path)
+    budget = Budget(seconds_per_image=first.rows[0].seconds)
+    more = Stopping(radii=(0.5,), tolerance=0.01, max_draws=204_800)
+    extended = extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=budget)
+    assert extended.rows[0].n > first.rows[0].n
+
+
+EXACT = Certification(sigma=0.5, n=20_000, stop_abstaining=True)
+
+
+def certify_exactly(path: Path, on_progress: Callable[[Progress], None] = lambda state: None) -> Certificates:
+    return certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", on_progress=on_progress)
+
+
+def die(path: str, mode: str) -> None:
+    """Certify, keep what is in work whenever it may be, and be killed after the fifth time."""
+    certify_rows.SECONDS_BETWEEN_KEEPING = -1.0
+    rounds = []
+
+    def keep(*args: object) -> None:
+        keep_begun(*args)  # type: ignore[arg-type]
+        rounds.append(args)
+        if len(rounds) == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    certify_run.keep_begun = keep  # type: ignore[attr-defined]
+    (certify_exactly if mode == "exact" else certify)(Path(path))
+
+
+@pytest.mark.parametrize("mode", ["exact", "anytime"])
+def test_a_killed_run_goes_on_with_the_votes_that_were_kept(mode: str, tmp_path: Path, drawn: list[int]) -> None:
+    path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
+    script = f"import test_certify_begun as here; here.die({str(path)!r}, {mode!r})"
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
+    assert killed.returncode == -signal.SIGKILL
+    in_work = read(begun_path(path)).rows
+    kept = sum(row.n or 0 for row in in_work)
+    assert kept > 256
+    run(path)
+    rest = sum(drawn)
+    drawn.clear()
+    run(tmp_path / "whole.tsv")
+    assert rest == sum(drawn) - kept - len(in_work) * HOW.n0  # those that go on need no new selection either
+    assert without_time(path) == without_time(tmp_path / "whole.tsv")
+    assert not begun_path(path).exists()
+
+
+def test_an_image_in_work_certifies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = certify_exactly(tmp_path / "a.tsv").settings
+    assert settings is not None
+    for name in ("SECONDS_BETWEEN_TELLING", "SECONDS_BETWEEN_KEEPING"):
+        monkeypatch.setattr(certify_rows, name, -1.0)  # every block
+    kept: list[Certificate] = []
+    with certify_run.file_sampler(IsBright(), settings) as sampler:
+        (whole,) = certified_rows(sampler, iter([(1, 1, images().images([1])[0])]), EXACT, keep=kept.extend)
+    assert {row.n for row in kept} == {*range(0, EXACT.n, 256), EXACT.n}
+    assert all((row.predict, row.radius) == (-1, 0.0) for row in kept if row.n != EXACT.n)
+    assert [row for row in kept if row.n == EXACT.n][-1].counts == whole.counts
+    assert whole.radius > 0
+
+
+def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certify_rows, "SECONDS_BETWEEN_TELLING", -1.0)
+    told: list[Progress] = []
+    certify_exactly(tmp_path / "a.tsv", told.append)
+    done = [state.done + state.draws / state.planned if state.planned else state.done for state in told]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 20)
+    assert len(set(done)) > 20 * 50
+
+
+@pytest.mark.parametrize("mode", ["exact", "anytime"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
+def test_a_run_that_is_told_to_stop_keeps_every_vote(
+    mode: str, number: signal.Signals, code: int, tmp_path: Path, jobs: Jobs
+) -> None:
+    """A whole minute has not passed: what is kept was kept because of the signal."""
+    (tmp_path / "slow.py").write_text(
+        "import time, torch\n"
+        "class Slow(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        time.sleep(0.02)\n"
+        "        return super().forward(x.flatten(1))\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return Slow(784, 10)\n"
+    )
+    how = ["--n", "200000"] + (["--mode", "anytime"] if mode == "anytime" else [])
+    words = ["certify", "--model", "slow:make", "--num-classes", "10", "--sigma", "1", "--data", "sample", "--max", "2"]
+    job = jobs.start(list(command(*words, *how, "--out", "a.tsv")), PYTHONPATH=str(tmp_path))
+    until(settings_path(tmp_path / "a.tsv").exists, "the beginning")
+    time.sleep(3)
+    job.process.send_signal(number)
+    assert job.wait() == code, job.said
+    assert "the same command goes on" in job.said
+    kept = read(begun_path(tmp_path / "a.tsv"))
+    assert sum(row.n or 0 for row in kept.rows) > 256
+    assert kept.settings is not None
+    assert set(load_begun(tmp_path / "a.tsv", kept.settings)) == {row.idx for row in kept.rows}

@@ -1,0 +1,66 @@
+"""Damaged files by the hundred: every reader gives a value or one sentence of ours. `make fuzz` is the long form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz import run as fuzz_run
+from tests.helpers.fuzz_mutations import DAMAGES, mutate
+from tests.helpers.fuzz_targets import TARGETS, Target, check
+
+INPUTS = 200
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Path]:
+    """A reader, and a folder with what it needs beside the file."""
+    target, folder = TARGETS[request.param], tmp_path_factory.mktemp("fuzz")
+    target.beside(folder / target.file)
+    return target, folder
+
+
+def test_what_is_damaged_was_whole(case: tuple[Target, Path]) -> None:
+    target, folder = case
+    assert check(target, target.wrap(target.seeds()[0]), folder) == "read"
+
+
+# Each example is a stream of choices, so that a failure shrinks to the few damages that matter.
+@settings(max_examples=INPUTS, deadline=None, suppress_health_check=list(HealthCheck))
+@given(random=st.randoms(use_true_random=False))
+def test_only_our_errors_come_out(case: tuple[Target, Path], random: Random) -> None:
+    target, folder = case
+    check(target, target.inputs(random), folder)
+
+
+def test_the_same_seed_gives_the_same_inputs_and_every_damage_does_something() -> None:
+    content = b'{"a": [1, 2.5], "b": "text"}\tand\nmore\n' * 3
+    assert mutate(content, [content], Random(7)) == mutate(content, [content], Random(7))
+    for damage in DAMAGES:
+        assert any(damage(content, [content], Random(seed)) != content for seed in range(5)), damage
+        assert isinstance(damage(b"", [b""], Random(0)), bytes)
+
+
+def test_a_failure_is_counted_saved_and_fed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reader(path: Path) -> None:
+        if path.read_bytes() != b"12":
+            raise KeyError("not ours")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TARGETS, "made", Target("file", lambda: [b"12"], reader))
+    monkeypatch.setattr("sys.argv", ["fuzz", "--inputs", "20", "made"])
+    assert fuzz_run.main() == 1
+    shown = capsys.readouterr()
+    assert "KeyError: 'not ours'" in shown.err
+    assert "20 inputs" in shown.out
+    saved = sorted((tmp_path / ".fuzz").iterdir())
+    assert f"--replay .fuzz/{saved[0].name[:5]}" in shown.err
+    monkeypatch.setattr("sys.argv", ["fuzz", "--replay", str(saved[0]), "made"])
+    with pytest.raises(KeyError):
+        fuzz_run.main()

@@ -1,0 +1,283 @@
+"""Every reader of files from outside, with a valid file to damage: only our own errors may come out of them.
+
+`make fuzz` (fuzz_run.py) feeds them for minutes, test_fuzz.py for seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import pickle
+import struct
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from smoothmix import certificates
+from smoothmix.analysis import measure
+from smoothmix.analysis.measured import from_file
+from smoothmix.config import RunConfig
+from smoothmix.data import pictures
+from smoothmix.data.arrays import load_arrays
+from smoothmix.data.cifar import FOLDER, read_batches
+from smoothmix.data.idx import IdxFile, parse_idx, read_at_most, read_idx
+from smoothmix.data.pickles import read_batch
+from smoothmix.data.source import Request
+from smoothmix.errors import DataError, SmoothmixError
+from smoothmix.networks.weights import import_checkpoint, load_weights
+from smoothmix.report.sections import read_section
+from smoothmix.training.checkpoint import load_state
+from tests.helpers.certificates import FIELD_HEADER, our_file
+from tests.helpers.fuzz_mutations import mutate
+
+LONGEST_SENTENCE = 2000
+MODEL = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A reader and what it is fed."""
+
+    file: str
+    """Name of the file it reads."""
+    seeds: Callable[[], Sequence[bytes]]
+    """Valid contents, before they are wrapped."""
+    read: Callable[[Path], object]
+    wrap: Callable[[bytes], bytes] = bytes
+    """Packs a damaged content, so that the damage gets past checksums and lengths."""
+    beside: Callable[[Path], object] = lambda path: None
+    """Writes what must lie beside the file."""
+
+    def inputs(self, random: Random) -> bytes:
+        """A damaged file: mostly one that is damaged inside of its wrapping."""
+        seeds = self.seeds()
+        inside = self.wrap(mutate(random.choice(seeds), seeds, random))
+        return mutate(inside, [inside], random) if random.randint(0, 9) == 0 else inside
+
+
+def check(target: Target, content: bytes, folder: Path) -> str:
+    """Read a file and say what came of it; anything but a value or an error of ours is raised."""
+    path = folder / target.file
+    path.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            target.read(path)
+        except SmoothmixError as error:
+            sentence = str(error)
+        else:
+            return "read"
+    assert "\n" not in sentence, f"not one line: {sentence}"
+    assert len(sentence) < LONGEST_SENTENCE, f"an error of {len(sentence):,} characters"
+    return "refused"
+
+
+# The valid files
+
+
+def made(write: Callable[[Path], object], name: str = "file") -> bytes:
+    """What a function writes into a file."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder) / name)
+        return (Path(folder) / name).read_bytes()
+
+
+@cache
+def our_rows() -> Sequence[bytes]:
+    return [made(lambda path: our_file(path, [990, 999, 500]), "certificates.tsv"), *field_rows()]
+
+
+@cache
+def field_rows() -> Sequence[bytes]:
+    rows = "0\t7\t7\t1.52\t1\t0:00:05.84\n1\t2\t-1\t0.0\t0\t1 day, 0:00:01\n5\t1\t1\t0.953\tTrue\t12.5\n"
+    return [(FIELD_HEADER + rows).encode()]
+
+
+@cache
+def our_settings() -> Sequence[bytes]:
+    def write(path: Path) -> object:
+        return our_file(path.with_suffix(".tsv"), [990, 999, 500])
+
+    exact = made(write, "certificates.toml")
+    stopping = b'mode = "anytime"\n[stopping]\nmax_draws = 1000\nradii = [0.25, 0.5]\n[certification]'
+    return [exact, exact.replace(b'mode = "exact"', b"").replace(b"[certification]", stopping)]
+
+
+@cache
+def configs() -> Sequence[bytes]:
+    method = {"name": "smoothmix", "sigma": 0.5, "eta": 5.0, "steps": 8}
+    config = RunConfig(data="mnist", network="lenet", method=method, image_shape=(1, 28, 28), notes=("a", "b"))
+    return [made(config.save)]
+
+
+@cache
+def safetensors_headers() -> Sequence[bytes]:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, value in MODEL.state_dict().items():
+        kind = "F32" if value.dtype == torch.float32 else "I64"
+        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        at += value.nbytes
+    return [json.dumps(header).encode()]
+
+
+def as_safetensors(header: bytes) -> bytes:
+    size = sum(value.nbytes for value in MODEL.state_dict().values())
+    return struct.pack("<Q", len(header)) + header + bytes(size)
+
+
+@cache
+def saved(zipped: bool) -> bytes:
+    optimiser = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
+    whole = {"epoch": 3, "model": MODEL.state_dict(), "optimiser": optimiser, "sums": {"total": 0.5}, "seconds": None}
+    return made(lambda path: torch.save(whole, path, _use_new_zipfile_serialization=zipped))
+
+
+@cache
+def members() -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(saved(True))) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def as_archive(content: bytes) -> bytes:
+    """The checkpoint with another pickle in it, and with checksums that fit."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in members().items():
+            archive.writestr(name, content if name.endswith("/data.pkl") else data)
+    return buffer.getvalue()
+
+
+def pickled() -> Sequence[bytes]:
+    return [next(data for name, data in members().items() if name.endswith("/data.pkl"))]
+
+
+def cifar_batch() -> bytes:
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(K\x01M\x00\x0ct"
+    kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    array += kind + b"\x89T" + struct.pack("<i", 3072) + bytes(3072) + b"tb"
+    return b"\x80\x02}(U\x04data" + array + b"U\x06labels](K\x07eu."
+
+
+BATCH = cifar_batch()
+BATCHES = (BATCH, pickle.dumps({"data": [1, (2, 3)], "labels": {"a"}}, protocol=4))
+
+
+@cache
+def tars() -> Sequence[bytes]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("a" * 120, "test_batch"):
+            header = tarfile.TarInfo(f"{FOLDER}/{name}")
+            header.size = len(BATCH)
+            archive.addfile(header, io.BytesIO(BATCH))
+    return [buffer.getvalue()]
+
+
+@cache
+def npz_headers() -> Sequence[bytes]:
+    arrays = (np.zeros((2, 3, 4), np.uint8), np.array([0, 1]))
+    return [made(lambda path, array=array: np.save(path, array), "x.npy") for array in arrays]  # type: ignore[misc]
+
+
+def as_npz(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", content)
+        archive.writestr("y.npy", npz_headers()[1])
+    return buffer.getvalue()
+
+
+@cache
+def images() -> Sequence[bytes]:
+    picture = Image.fromarray(np.arange(60, dtype=np.uint8).reshape(4, 5, 3))
+    return [made(picture.save, f"picture.{form}") for form in ("png", "jpeg", "bmp", "webp", "ppm")]
+
+
+# The readers
+
+
+def read_certificates(path: Path) -> None:
+    file = certificates.read(path)
+    certificates.verify(file)
+    measured = from_file(file, name="a")
+    measured.acr()
+    measured.accuracy([0.0, 0.5])
+
+
+def read_settings(path: Path) -> None:
+    read_certificates(path.parent)
+
+
+def read_archive(path: Path) -> None:
+    batches = read_batches(path.parent, {"test_batch": hashlib.md5(BATCH, usedforsecurity=False).hexdigest()})
+    if batches.remarks:
+        raise DataError("; ".join(batches.remarks))
+
+
+def read_any_idx(path: Path) -> None:
+    content = read_at_most(path, 10**6)
+    parse_idx(content, path)
+    read_idx(path, IdxFile("train-images", (2, 2, 2), hashlib.sha256(content).hexdigest()))
+
+
+def read_picture(path: Path) -> None:
+    for channels in (1, 3):
+        pictures.centre(pictures.decode(path, channels), 8, (6, 6))
+
+
+def read_npz(path: Path) -> None:
+    with path.open("rb") as file:
+        load_arrays(file, path, Request(name="npz", data_dir=path.parent))
+
+
+def read_checkpoint(path: Path) -> None:
+    str(import_checkpoint(path, MODEL))
+
+
+def write_beside(name: str, content: Callable[[], Sequence[bytes]]) -> Callable[[Path], object]:
+    return lambda path: path.with_name(name).write_bytes(content()[0])
+
+
+METRICS = b'{"epoch": 1, "loss": 0.5, "parts": {"natural": 0.2}, "accuracy": 0.9, "learning_rate": 0.01}\n' * 2
+SECTION = b'{"title": "a", "text": "b", "table": {"columns": ["c"], "rows": [["d"]], "notes": []}, "figure": null}'
+WITH_SETTINGS = write_beside("certificates.toml", our_settings)
+WITH_ROWS = write_beside("certificates.tsv", our_rows)
+IDX = b"\x00\x00\x08\x03" + struct.pack(">3I", 2, 2, 2) + bytes(8)
+
+TARGETS = {
+    "certificates": Target("certificates.tsv", our_rows, read_certificates, beside=WITH_SETTINGS),
+    "log": Target("noise_0.50_1", field_rows, read_certificates),
+    "log-gz": Target("noise_0.50_1.gz", field_rows, read_certificates, gzip.compress),
+    "log-xz": Target("noise_0.50_1.xz", field_rows, read_certificates, lambda data: lzma.compress(data, preset=0)),
+    "certificates-toml": Target("certificates.toml", our_settings, read_settings, bytes, WITH_ROWS),
+    "config-toml": Target("config.toml", configs, RunConfig.load),
+    "metrics": Target("metrics.jsonl", lambda: [METRICS], lambda path: measure(path.parent), bytes, WITH_ROWS),
+    "section": Target("section.json", lambda: [SECTION], read_section),
+    "idx": Target("train-images", lambda: [IDX], read_any_idx),
+    "idx-gz": Target("train-images.gz", lambda: [IDX], read_any_idx, gzip.compress),
+    "cifar-batch": Target("test_batch", lambda: BATCHES, lambda path: read_batch(path.read_bytes(), str(path))),
+    "cifar-archive": Target("a.tar.gz", tars, read_archive, gzip.compress),
+    "npz": Target("my.npz", npz_headers, read_npz, as_npz),
+    "picture": Target("picture.png", images, read_picture),
+    "safetensors": Target("w.safetensors", safetensors_headers, lambda path: load_weights(MODEL, path), as_safetensors),
+    "checkpoint": Target("w.pt", pickled, read_checkpoint, as_archive),
+    "state": Target("state.pt", pickled, load_state, as_archive),
+    "checkpoint-legacy": Target("legacy.pt", lambda: [saved(False)], read_checkpoint),
+    "checkpoint-archive": Target("archive.pt", lambda: [saved(True)], read_checkpoint),
+}

@@ -1,0 +1,116 @@
+"""The command `reproduce`: which rows, what is skipped, what is said when something was cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothmix._process.world import Place
+from smoothmix.errors import UsageError
+from smoothmix.reproduce.jobs import Cut, choose, make_jobs, usual_skip
+from tests.conftest import Run
+from tests.helpers.certification import certify_as, run_settings
+
+QUICK = ("reproduce", "quick", "--epochs", "1", "--n", "200", "--max", "3", "--skip", "100", "--device", "cpu")
+
+
+def test_rows_are_chosen_by_pattern_in_the_papers_order() -> None:
+    assert choose("mnist", sigma=0.25, rows=["smoothmix*", "gaussian"])[:2] == [
+        "mnist/0.25/gaussian",
+        "mnist/0.25/smoothmix-eta1",
+    ]
+    assert len(choose("mnist")) == 27
+    assert choose("ablation/eta", rows=["eta/1*"]) == ["ablation/eta/1", "ablation/eta/16"]
+
+
+@pytest.mark.parametrize(
+    ("group", "options", "message"),
+    [
+        ("mnits", {}, "no rows of the paper are called 'mnits': there are mnist, cifar10, imagenet, ablation, quick"),
+        ("mnist", {"sigma": 0.3}, "mnist has no rows with sigma 0.3"),
+        ("mnist", {"rows": ["gausian"]}, "no row is called 'gausian': there are gaussian, stability"),
+    ],
+)
+def test_what_fits_nothing_is_refused(group: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        choose(group, **options)  # type: ignore[arg-type]
+    assert message in str(error.value)
+
+
+def test_every_row_and_seed_has_a_folder_of_its_own() -> None:
+    jobs = make_jobs(["mnist/0.50/gaussian", "mnist/0.50/macer"], seeds=3, cut=Cut(epochs_scale=0.1), out=Path("out"))
+    assert len({job.folder.path for job in jobs}) == 6
+    assert [job.config.recipe.seed for job in jobs] == [0, 1, 2, 0, 1, 2]
+    assert {job.config.recipe.epochs for job in jobs} == {9}
+    assert jobs[3].config.method["defer_epochs"] == 4, "after the first drop"
+
+
+def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
+    names = ["ablation/eta/1", "ablation/eta/2", "ablation/steps/8", "ablation/copies/4"]
+    jobs = make_jobs(names, seeds=2, cut=Cut(), out=tmp_path)
+    assert [job.preset.name for job in jobs] == [name for name in names for _ in range(2)]
+    folders = [job.folder.path.name for job in jobs]
+    one, two = ["ablation-eta-1", "ablation-eta-1-seed1"], ["ablation-eta-2", "ablation-eta-2-seed1"]
+    assert folders == [*one, *two, *one, *one]
+    assert jobs[4].config == jobs[0].config
+    (tmp_path / "ablation-steps-8").mkdir()
+    again = make_jobs(names, seeds=1, cut=Cut(), out=tmp_path)
+    assert [job.folder.path.name for job in again] == [
+        "ablation-steps-8",
+        "ablation-eta-2",
+        "ablation-steps-8",
+        "ablation-steps-8",
+    ]
+
+
+def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path) -> None:
+    command = (*QUICK, "--rows", "gaussian,stability", "--seeds", "2", "--out", "out", "--format", "csv")
+    first = smoothmix(*command)
+    assert first.code == 0, first.err
+    rows = list(csv.DictReader(io.StringIO(first.out)))
+    assert [row["row"] for row in rows] == ["gaussian", "stability"]
+    assert [row["seeds"] for row in rows] == ["2", "2"]
+    assert all(float(row["acr_deviation"]) >= 0 for row in rows)
+    assert "1 of 6 epochs" in first.err
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    runs = {f"quick-{row}{seed}" for row in ("gaussian", "stability") for seed in ("", "-seed1")}
+    assert files == {"table.md", "table.tex", "table.csv", "table.json", "report.html"} | runs
+    again = smoothmix(*command)
+    assert again.out == first.out
+    assert again.err.count("is trained already") == 4
+
+
+def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
+    (job, *_) = make_jobs(["quick/gaussian"], seeds=1, cut=Cut(), out=tmp_path)
+    settings = run_settings()
+    how, path = settings.certification, job.folder.certificates
+    assert job.certified(how, settings.skip) == 0
+    for done, shards in ((13, "2/3"), (27, "1/3"), (40, "3/3")):
+        certify_as(Place(), settings, path, shards=shards)
+        assert job.certified(how, settings.skip) == done
+    assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, "of another run"
+
+
+def test_a_dry_run_measures_and_changes_nothing(smoothmix: Run, tmp_path: Path) -> None:
+    result = smoothmix(*QUICK, "--rows", "gaussian", "--dry-run")
+    assert result.code == 0, result.err
+    assert "about" in result.out
+    assert "epochs 1 instead of 6" in result.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_settings_in_the_same_folder_are_refused(smoothmix: Run) -> None:
+    assert smoothmix(*QUICK, "--rows", "gaussian", "--out", "out").code == 0
+    result = smoothmix(*QUICK[:2], "--epochs", "2", *QUICK[4:], "--rows", "gaussian", "--out", "out")
+    assert result.code == 2
+    assert "epochs is 1 there and 2 here" in result.err
+
+
+@pytest.mark.parametrize(("group", "skip"), [("imagenet", 100), ("cifar10", 1), ("mnist", 1)])
+def test_the_papers_own_images_are_certified_unless_others_are_asked_for(group: str, skip: int, tmp_path: Path) -> None:
+    jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, cut=Cut(), out=tmp_path)
+    assert usual_skip(jobs) == skip

@@ -1,0 +1,72 @@
+"""What results/ and docs/results.md say can be computed again from what is committed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import smoothmix as sm
+from smoothmix import certificates, data
+from smoothmix.runs import zoo
+from smoothmix.runs.load import load_run
+from tests.conftest import ROOT, Run
+
+RESULTS = ROOT / "results"
+CERTIFIED = sorted(path.parent.name for path in RESULTS.glob("*/certificates.tsv.xz"))
+
+
+def test_the_table_follows_from_the_certificates() -> None:
+    argv = [sys.executable, "-m", "benchmarks.results_table", "--check"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(f"| {name} |" in done.stdout for name in CERTIFIED)
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_every_row_follows_from_its_votes(name: str, smoothmix: Run) -> None:
+    result = smoothmix("certificates", "verify", RESULTS / name / "certificates.tsv.xz")
+    assert result.code == 0, result.err
+
+
+avx512 = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512",
+    reason="the votes were counted with AVX512; other rounding may move a draw that is on the edge",
+)
+
+
+@avx512
+@pytest.mark.shared
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(name: str, shared_data: Path) -> None:
+    config, model = load_run(RESULTS / name)
+    file = certificates.read(RESULTS / name / "certificates.tsv.xz")
+    assert file.settings is not None
+    how, test = file.settings.certification, data.load(config.data, "test", data_dir=shared_data)
+    row = min((row for row in file.rows if row.n), key=lambda row: abs(2 * max((row.counts or {}).values()) - how.n))
+    smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes)
+    image = test.images([row.idx])
+    found = smoothed.certify(image, n0=how.n0, n=how.n, alpha=how.alpha, seed=how.seed, index=[row.idx])
+    assert certificates.sparse(found.counts[0]) == row.counts
+    assert certificates.sparse(found.selection_counts[0]) == row.selection_counts
+
+
+@avx512
+@pytest.mark.shared
+def test_one_image_can_be_certified_again_as_the_page_says(
+    smoothmix: Run, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(zoo.VARIABLE, raising=False)
+    name = "mnist-1.00-gaussian"
+    argv = ("--max", 1, "--skip-wrong", "--out", "one.tsv", "--data-dir", shared_data)
+    assert smoothmix("certify", f"zoo:{name}", *argv).code == 0
+    (found,) = certificates.read(tmp_path / "one.tsv").rows
+    expected = certificates.read(RESULTS / name / "certificates.tsv.xz").rows[0]
+    assert (found.counts, found.selection_counts, found.radius) == (
+        expected.counts,
+        expected.selection_counts,
+        expected.radius,
+    )
