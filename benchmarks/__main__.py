@@ -25,21 +25,34 @@ DRAWS_AN_IMAGE = 100_100
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="measure on so many threads (1 2)")
-    parser.add_argument("--logs", type=Path, default=LOGS, help="the published logs, mnist-logs.tar.xz")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for speed.json and speed.md")
+    parser.add_argument(
+        "--threads", type=int, nargs="+", default=[1, 2], help="measure on so many threads (1 2)"
+    )
+    parser.add_argument(
+        "--logs", type=Path, default=LOGS, help="the published logs, mnist-logs.tar.xz"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, help="folder for speed.json and speed.md"
+    )
     options = parser.parse_args()
     machine = f"torch {torch.__version__}, {processor()}, {torch.backends.cpu.get_cpu_capability()}"
     print(machine, flush=True)
     lines = []
     for line in measured(options.threads):
-        print(f"{line.what:28} {line.network:15} {line.way:29} {line.threads} threads {speed(line)}", flush=True)
+        print(
+            f"{line.what:28} {line.network:15} {line.way:29} {line.threads} threads {speed(line)}",
+            flush=True,
+        )
         lines.append(line)
     saved = draws_saved(options.logs)
     text = markdown(machine, lines, saved)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "speed.md").write_text(text)
-    found = {"machine": machine, "speed": [asdict(x) for x in lines], "anytime": [asdict(x) for x in saved]}
+    found = {
+        "machine": machine,
+        "speed": [asdict(x) for x in lines],
+        "anytime": [asdict(x) for x in saved],
+    }
     (options.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n")
     print(f"\n{text}\nsaved as {options.out / 'speed.md'} and speed.json")
 
@@ -66,7 +79,11 @@ def draws_saved(archive: Path) -> list[Saved]:
 def processor() -> str:
     """What the operating system calls the processor."""
     info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+    names = [
+        line.partition(":")[2].strip()
+        for line in info.read_text().splitlines()
+        if "model name" in line
+    ]
     flags = info.read_text()
     native = "with" if "avx512_bf16" in flags or "amx_bf16" in flags else "without"
     return f"{names[0] if names else 'unknown processor'}, {native} bf16 instructions"
@@ -91,8 +108,14 @@ def markdown(machine: str, lines: Sequence[Line], saved: Sequence[Saved]) -> str
         )
     parts = [f"{machine}.", "\n".join(rows)]
     if saved:
-        rows = ["| votes like | rule | draws an image | fewer | points lost at most |", "|---|---|---|---|---|"]
-        rows += [f"| {s.log} | {s.rule} | {s.draws:,.0f} | {s.fewer:.1f} | {s.points:.2f} |" for s in saved]
+        rows = [
+            "| votes like | rule | draws an image | fewer | points lost at most |",
+            "|---|---|---|---|---|",
+        ]
+        rows += [
+            f"| {s.log} | {s.rule} | {s.draws:,.0f} | {s.fewer:.1f} | {s.points:.2f} |"
+            for s in saved
+        ]
         parts.append("\n".join(rows))
     return "\n\n".join(parts) + "\n"
 

@@ -52,7 +52,9 @@ def probabilities(path: Path, sigma: float) -> tuple[NDArray[np.float64], NDArra
     return np.where(measured.radius > 0, (votes + 0.5) / (N + 1), 0.5), measured.correct
 
 
-def simulate(p: NDArray[np.float64], sigma: float, stopping: Stopping, *, seed: int = 0) -> tuple[NDArray, NDArray]:
+def simulate(
+    p: NDArray[np.float64], sigma: float, stopping: Stopping, *, seed: int = 0
+) -> tuple[NDArray, NDArray]:
     """Draws and certified radius of every image, by the rounds of a real run."""
     rng = np.random.default_rng(seed)
     k0 = rng.binomial(N0, p)
@@ -63,7 +65,9 @@ def simulate(p: NDArray[np.float64], sigma: float, stopping: Stopping, *, seed: 
         total = anytime.next_total(total, block=BLOCK, max_draws=stopping.max_draws)
         k[active] += rng.binomial(total - n[active], p[active])
         n[active] = total
-        done = anytime.decided(k[active], n[active], k0=k0[active], n0=N0, alpha=ALPHA, sigma=sigma, stopping=stopping)
+        done = anytime.decided(
+            k[active], n[active], k0=k0[active], n0=N0, alpha=ALPHA, sigma=sigma, stopping=stopping
+        )
         active = active[~done]
     return n, radius(anytime.lower_bound(k, n, k0=k0, n0=N0, alpha=ALPHA), sigma=sigma)
 
@@ -73,7 +77,12 @@ def saved(folder: Path) -> list[Saved]:
     found = []
     for name, (path, sigma) in LOGS.items():
         p, correct = probabilities(folder / path, sigma)
-        exact = radius(lower_bound(np.random.default_rng(1).binomial(N, p), N, alpha=ALPHA), sigma=sigma) * correct
+        exact = (
+            radius(
+                lower_bound(np.random.default_rng(1).binomial(N, p), N, alpha=ALPHA), sigma=sigma
+            )
+            * correct
+        )
         table = tuple(r for r in TABLE if r < largest_radius(N, alpha=ALPHA, sigma=sigma))
         for rule, stopping in {
             "radius 0.5": Stopping(radii=(0.5,), max_draws=N),
@@ -87,16 +96,26 @@ def saved(folder: Path) -> list[Saved]:
             points = max(100 * float((exact >= r).mean() - (counted >= r).mean()) for r in radii)
             found.append(
                 Saved(
-                    name, rule, float(n.mean()), N / float(n.mean()), points, float(counted.mean()), float(exact.mean())
+                    name,
+                    rule,
+                    float(n.mean()),
+                    N / float(n.mean()),
+                    points,
+                    float(counted.mean()),
+                    float(exact.mean()),
                 )
             )
     return found
 
 
 def main(folder: Path) -> None:
-    print(f"{'log':24} {'rule':24} {'draws':>9} {'fewer':>7} {'points lost':>12} {'ACR':>8} {'exact':>8}")
+    print(
+        f"{'log':24} {'rule':24} {'draws':>9} {'fewer':>7} {'points lost':>12} {'ACR':>8} {'exact':>8}"
+    )
     for s in saved(folder):
-        print(f"{s.log:24} {s.rule:24} {s.draws:9.0f} {s.fewer:6.1f}x {s.points:12.2f} {s.acr:8.4f} {s.exact_acr:8.4f}")
+        print(
+            f"{s.log:24} {s.rule:24} {s.draws:9.0f} {s.fewer:6.1f}x {s.points:12.2f} {s.acr:8.4f} {s.exact_acr:8.4f}"
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,9 @@ class FieldLeNet(nn.Module):
         return self.fc2(F.relu(self.fc1(x.flatten(1))))
 
 
-def reference_votes(model: nn.Module, image: Tensor, draws: int, *, batch: int = 1000) -> np.ndarray:
+def reference_votes(
+    model: nn.Module, image: Tensor, draws: int, *, batch: int = 1000
+) -> np.ndarray:
     """Repeat the image, add fresh noise, forward, argmax, count one by one."""
     counts = np.zeros(10, dtype=int)
     with torch.no_grad():
@@ -63,7 +65,9 @@ def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     image, draws = torch.rand(SHAPES[network]), DRAWS[network]
 
     def count(precision: Precision) -> np.ndarray:
-        with Sampler(model=ours, sigma=SIGMA, num_classes=10, seed=0, precision=precision) as sampler:
+        with Sampler(
+            model=ours, sigma=SIGMA, num_classes=10, seed=0, precision=precision
+        ) as sampler:
             return sampler.votes(image, 0, Domain.ESTIMATION, draws)
 
     counting = {f"smoothmix, {precision}": partial(count, precision) for precision in PRECISIONS}

@@ -64,7 +64,9 @@ class Compared:
         ]
         known = "named in FIDELITY.md" if self.named else "not named in FIDELITY.md"
         told = f"printed {self.text(self.printed)}, logs {self.exact:.6f}"
-        return f"    {self.row} {self.column}: {told} [{known}]{''.join(f'; {way}' for way in tried)}"
+        return (
+            f"    {self.row} {self.column}: {told} [{known}]{''.join(f'; {way}' for way in tried)}"
+        )
 
 
 @cache
@@ -85,7 +87,13 @@ def accuracy(radius: float) -> Callable[[Measured], float]:
 
 
 def over_seeds(
-    row: str, column: str, get: Callable[[Measured], float], printed: tuple[float, float], logs: Logs, *, named: bool
+    row: str,
+    column: str,
+    get: Callable[[Measured], float],
+    printed: tuple[float, float],
+    logs: Logs,
+    *,
+    named: bool,
 ) -> list[Compared]:
     """The mean and the deviation of one number."""
     five, every = [get(read(path)) for path in logs.seeds], [get(read(path)) for path in logs.every]
@@ -100,7 +108,13 @@ def over_seeds(
     )
     return [
         Compared(
-            row=row, column=f"{column} {kind}", printed=said, exact=ours, digits=digits, named=named, others=others
+            row=row,
+            column=f"{column} {kind}",
+            printed=said,
+            exact=ours,
+            digits=digits,
+            named=named,
+            others=others,
         )
         for kind, said, ours, others in numbers
     ]
@@ -138,7 +152,9 @@ def acr_over_seeds(rows: Mapping[str, Logs]) -> Iterable[Compared]:
         assert p.acr_mean is not None
         assert p.acr_deviation is not None
         named = name.endswith("/consistency")
-        yield from over_seeds(name, "ACR", acr, (p.acr_mean, p.acr_deviation), rows[name], named=named)
+        yield from over_seeds(
+            name, "ACR", acr, (p.acr_mean, p.acr_deviation), rows[name], named=named
+        )
 
 
 def accuracy_over_seeds(rows: Mapping[str, Logs]) -> Iterable[Compared]:
@@ -192,7 +208,9 @@ def print_baselines(rows: Mapping[str, Logs]) -> None:
         if rows[name].main is None:
             path, cells = nearest_log(name, rows[name])
             equal = sum(cell.equal for cell in cells)
-            print(f"  {name}: {path.name} has {equal} of {len(cells)}{' (all of them)' if equal == len(cells) else ''}")
+            print(
+                f"  {name}: {path.name} has {equal} of {len(cells)}{' (all of them)' if equal == len(cells) else ''}"
+            )
             _, sigma, method = name.split("/")
             if sigma == "0.50" and method in NO_RUN_AT_HALF:
                 print("    named in FIDELITY.md: no log holds this run")

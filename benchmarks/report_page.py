@@ -34,7 +34,10 @@ def make_run(folder: Path, seed: int) -> None:
         images=IMAGES, engine="torch-cpu", noise="philox",
     )  # fmt: skip
     folder.mkdir()
-    save(Certificates(folder / "certificates.tsv", tuple(rows), settings), folder / "certificates.tsv")
+    save(
+        Certificates(folder / "certificates.tsv", tuple(rows), settings),
+        folder / "certificates.tsv",
+    )
 
 
 def main() -> None:
@@ -44,12 +47,22 @@ def main() -> None:
             make_run(folder, number)
         out = Path(name) / "report.html"
         started = time.perf_counter()
-        command = [sys.executable, "-m", "smoothmix", "report", *map(str, folders), "--out", str(out)]
+        command = [
+            sys.executable,
+            "-m",
+            "smoothmix",
+            "report",
+            *map(str, folders),
+            "--out",
+            str(out),
+        ]
         subprocess.run(command, check=True, capture_output=True)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         size = out.stat().st_size / 1e6
-        print(f"{RUNS} runs x {IMAGES:,} images: {seconds:.1f} s, {peak:.0f} MB, a page of {size:.2f} MB")
+        print(
+            f"{RUNS} runs x {IMAGES:,} images: {seconds:.1f} s, {peak:.0f} MB, a page of {size:.2f} MB"
+        )
 
 
 if __name__ == "__main__":

@@ -32,14 +32,21 @@ Published = Mapping[str, Sequence[PublishedRun]]
 def main() -> None:
     """Print the tables, and put them into the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.results_table", description=__doc__)
-    parser.add_argument("--published", type=Path, help="folder of the published logs, with mnist/ in it")
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page has other tables")
+    parser.add_argument(
+        "--published", type=Path, help="folder of the published logs, with mnist/ in it"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; fail if the page has other tables"
+    )
     options = parser.parse_args()
     if options.published:
         keep_published(options.published)
     every, published = runs(), load_published(PUBLISHED)
     now = page = PAGE.read_text()
-    for name, text in {"ACR": table(every, published), "accuracy": accuracy_table(every, published)}.items():
+    for name, text in {
+        "ACR": table(every, published),
+        "accuracy": accuracy_table(every, published),
+    }.items():
         print(text)
         page = put(page, name, text)
     if options.check and page != now:
@@ -53,7 +60,9 @@ def put(page: str, name: str, text: str) -> str:
     before, found, rest = page.partition(begin)
     _, closed, after = rest.partition(end)
     if not (found and closed):
-        raise SystemExit(f"{PAGE} has no place for {name}: it needs {begin.strip()} and {end.strip()}")
+        raise SystemExit(
+            f"{PAGE} has no place for {name}: it needs {begin.strip()} and {end.strip()}"
+        )
     return f"{before}{begin}\n{text}\n{end}{after}"
 
 
@@ -73,7 +82,14 @@ def runs() -> list[Measured]:
 def table(every: Sequence[Measured], published: Published) -> str:
     """ACR: a line for each run."""
     gaussian = {run.sigma: run for run in every if _config(run).method["name"] == "gaussian"}
-    titles = ["run", "epochs", "ACR", "above our Gaussian (95 %)", "published, same images", "difference (95 %)"]
+    titles = [
+        "run",
+        "epochs",
+        "ACR",
+        "above our Gaussian (95 %)",
+        "published, same images",
+        "difference (95 %)",
+    ]
     titles += ["margin", "", "in seed deviations", "published, all 10,000 images"]
     lines = []
     for run in every:
@@ -90,7 +106,12 @@ def accuracy_table(every: Sequence[Measured], published: Published) -> str:
         reached = [r for r in RADII if r <= (run.largest_radius or r)]
         lines.append(_shares(run.name, run.as_in_the_paper().accuracy_at(reached)))
         if logs:
-            lines.append(_shares("published", [share for _, share in beside(run, logs, at=reached).accuracy.values()]))
+            lines.append(
+                _shares(
+                    "published",
+                    [share for _, share in beside(run, logs, at=reached).accuracy.values()],
+                )
+            )
     return _markdown(("certified accuracy at", *(f"{r:.2f}" for r in RADII)), lines)
 
 

@@ -60,9 +60,18 @@ def measure(processes: int = 2, *, seconds: float = 10.0, turns: int = 3) -> lis
 
 def pace(processes: int, seconds: float) -> float:
     """Draws a second of one command, watched for a while and then ended."""
-    launcher = ["torch.distributed.run", "--nproc-per-node", str(processes), "-m", "smoothmix", "--"]
+    launcher = [
+        "torch.distributed.run",
+        "--nproc-per-node",
+        str(processes),
+        "-m",
+        "smoothmix",
+        "--",
+    ]
     module = launcher if processes > 1 else ["smoothmix"]
-    options = f"--model network:make --sigma 0.5 --data sample --n0 {N0} --n {N} --device cpu".split()
+    options = (
+        f"--model network:make --sigma 0.5 --data sample --n0 {N0} --n {N} --device cpu".split()
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "network.py").write_text(NETWORK)

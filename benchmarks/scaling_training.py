@@ -80,7 +80,9 @@ def alone() -> float:
 
 def together() -> float:
     """Images a second of two processes that share each batch."""
-    return _rate_of_runs([["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]], batch=BATCH)
+    return _rate_of_runs(
+        [["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]], batch=BATCH
+    )
 
 
 def apart() -> float:
@@ -92,7 +94,9 @@ def _rate_of_runs(launchers: list[list[str]], *, batch: int) -> float:
     """The rates of some runs at the same time, added up."""
     with tempfile.TemporaryDirectory() as folder:
         runs = [Path(folder) / str(number) for number in range(len(launchers))]
-        started = [_start(launcher, run, batch) for launcher, run in zip(launchers, runs, strict=True)]
+        started = [
+            _start(launcher, run, batch) for launcher, run in zip(launchers, runs, strict=True)
+        ]
         codes = [process.wait() for process in started]
         if any(codes):
             raise RuntimeError(f"a run has failed: {launchers}")
@@ -102,7 +106,17 @@ def _rate_of_runs(launchers: list[list[str]], *, batch: int) -> float:
 def _start(launcher: list[str], run: Path, batch: int) -> subprocess.Popen[bytes]:
     options = f"--epochs {EPOCHS} --device cpu --batch {batch}".split()
     return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "smoothmix", "train", "quick/gaussian", *options, "--out", str(run)],
+        [
+            sys.executable,
+            *launcher,
+            "-m",
+            "smoothmix",
+            "train",
+            "quick/gaussian",
+            *options,
+            "--out",
+            str(run),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

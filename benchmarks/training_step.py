@@ -32,8 +32,17 @@ class Batch:
 
 def field_lenet() -> nn.Sequential:
     """LeNet with ReLU before pooling, as it is usually written."""
-    features = [nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*features, nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
+    features = [
+        nn.Conv2d(1, 20, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 50, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    ]
+    return nn.Sequential(
+        *features, nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10)
+    )
 
 
 def frozen(model: nn.Module, flag: bool) -> None:
@@ -133,7 +142,9 @@ def draw(case: Case) -> Batch:
     """Random images: what they show does not change the time."""
     shape = (case.images, 1, 28, 28)
     noise = SIGMA * torch.randn(case.method.copies, *shape)
-    return Batch(torch.rand(shape), torch.randint(10, (case.images,)), noise, torch.rand(case.images) / 2)
+    return Batch(
+        torch.rand(shape), torch.randint(10, (case.images,)), noise, torch.rand(case.images) / 2
+    )
 
 
 def stepper(
@@ -158,7 +169,10 @@ def stepper(
 def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     """The reference, then ours in fp32 and bf16, from the same weights."""
     torch.manual_seed(0)
-    theirs, nets = field_lenet(), [models.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)]
+    theirs, nets = (
+        field_lenet(),
+        [models.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)],
+    )
     for net in nets:
         net.load_state_dict(dict(zip(net.state_dict(), theirs.state_dict().values(), strict=True)))
         net.train()
@@ -166,7 +180,9 @@ def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     return {
         REFERENCE: stepper(case.reference, theirs),
         "smoothmix, fp32": stepper(ours, nets[0]),
-        "smoothmix, bf16": stepper(ours, nets[1], lambda: torch.autocast("cpu", dtype=torch.bfloat16)),
+        "smoothmix, bf16": stepper(
+            ours, nets[1], lambda: torch.autocast("cpu", dtype=torch.bfloat16)
+        ),
     }
 
 

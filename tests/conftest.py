@@ -48,7 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for item in items:
         if item.get_closest_marker("shared"):
-            item.add_marker(pytest.mark.skip(reason="needs ../shared, which is not beside this checkout"))
+            item.add_marker(
+                pytest.mark.skip(reason="needs ../shared, which is not beside this checkout")
+            )
 
 
 @pytest.fixture
@@ -73,7 +75,9 @@ def small_convnet(num_classes: int = 10, *, batch_norm: bool = True, seed: int =
     """A network for 1x28x28 images that takes a moment to run."""
     torch.manual_seed(seed)
     norm = [nn.BatchNorm2d(4)] if batch_norm else []
-    return nn.Sequential(nn.Conv2d(1, 4, 5, stride=3), *norm, nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 5, stride=3), *norm, nn.ReLU(), nn.Flatten(), nn.Linear(256, num_classes)
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,9 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def smoothmix(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+def smoothmix(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Run:
     """Run a command as a person would, in an empty folder, but in this process: importing torch takes seconds."""
 
     def run(*args: object) -> Result:
@@ -139,7 +145,9 @@ def browser() -> Iterator[Browser]:
     if chromium is None:
         pytest.skip("no chromium")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=[*QUIET.split(), "--no-first-run"])
+        started = playwright.chromium.launch(
+            executable_path=chromium, args=[*QUIET.split(), "--no-first-run"]
+        )
         yield started
         started.close()
 
@@ -163,7 +171,9 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
 
     def show(page: Page, *, width: int = 1280, **options: Any) -> Tab:
         file.write_text(render(page), encoding="utf-8")
-        context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, reduced_motion="reduce", **options
+        )
         contexts.append(context)
         tab = context.new_page()
         tab.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))

@@ -45,7 +45,9 @@ recipes = st.builds(
     epochs=st.integers(0, 10_000),
     batch=st.integers(1, 10_000),
     learning_rate=finite,
-    drops=st.lists(st.integers(1, 1000), unique=True, max_size=4).map(lambda drops: tuple(sorted(drops))),
+    drops=st.lists(st.integers(1, 1000), unique=True, max_size=4).map(
+        lambda drops: tuple(sorted(drops))
+    ),
     drop_factor=st.floats(0.01, 1),
     late_drops=st.booleans(),
     momentum=st.floats(1e-3, 0.999),
@@ -55,13 +57,17 @@ recipes = st.builds(
     precision=st.sampled_from(["fp32", "bf16"]),
 )
 method_settings = st.dictionaries(
-    st.text(min_size=1), st.integers(-(2**63), 2**63 - 1) | finite | st.booleans() | st.text(), max_size=4
+    st.text(min_size=1),
+    st.integers(-(2**63), 2**63 - 1) | finite | st.booleans() | st.text(),
+    max_size=4,
 )
 configs = st.builds(
     RunConfig,
     data=st.text(min_size=1),
     network=st.text(min_size=1),
-    method=st.builds(lambda extra, sigma: {**extra, "name": "any", "sigma": sigma}, method_settings, finite),
+    method=st.builds(
+        lambda extra, sigma: {**extra, "name": "any", "sigma": sigma}, method_settings, finite
+    ),
     recipe=recipes,
     normalisation=st.sampled_from(["none", "cifar10", "imagenet"]),
     num_classes=st.integers(2, 1000),
@@ -82,7 +88,9 @@ certifications = st.builds(
 
 
 @given(configs | certifications | recipes)
-def test_settings_come_back_from_toml_as_they_were(tmp_path_factory: pytest.TempPathFactory, settings: Any) -> None:
+def test_settings_come_back_from_toml_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, settings: Any
+) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip.toml"
     path.write_bytes(to_toml(settings).encode())
     assert from_table(type(settings), read_toml(path), where="file") == settings
@@ -135,9 +143,18 @@ def test_whole_numbers_are_read_as_decimals_where_decimals_are_wanted(file: Path
         ("num_classes = 10", "lacks data, network"),
         ("data = 'mnist'\nnetwork = 'lenet'", "method needs a name"),
         ("data = 'mnist'\nnetwork = 'lenet'\nmethod.name = 'gaussian'", "method needs a sigma"),
-        ("data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = '0.5'}", "sigma must be a number"),
-        ("data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = true}", "sigma must be a number"),
-        ("data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = nan}", "sigma must be a positive"),
+        (
+            "data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = '0.5'}",
+            "sigma must be a number",
+        ),
+        (
+            "data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = true}",
+            "sigma must be a number",
+        ),
+        (
+            "data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 'gaussian', sigma = nan}",
+            "sigma must be a positive",
+        ),
         (
             "data = 'mnist'\nnetwork = 'lenet'\nmethod = {name = 3, sigma = 0.5}",
             "the method's name must be text, got 3",
@@ -157,7 +174,9 @@ def test_a_file_that_is_not_there_is_misuse(file: Path) -> None:
     assert str(file) in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"data = ", b"\xff\xfe", None], ids=["cut", "not text", "a folder"])
+@pytest.mark.parametrize(
+    "content", [b"data = ", b"\xff\xfe", None], ids=["cut", "not text", "a folder"]
+)
 def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes | None) -> None:
     if content is None:
         file.mkdir()
@@ -227,7 +246,10 @@ def test_a_certification_that_cannot_be_is_refused(settings: dict[str, Any], mes
     [
         ({"method": {"sigma": 0.5}}, "method needs a name"),
         ({"method": {"name": "gaussian"}}, "method needs a sigma"),
-        ({"method": {"name": "gaussian", "sigma": -0.5}}, "sigma must be a positive number, got -0.5"),
+        (
+            {"method": {"name": "gaussian", "sigma": -0.5}},
+            "sigma must be a positive number, got -0.5",
+        ),
         ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
     ],
 )
@@ -252,18 +274,26 @@ def test_a_run_that_cannot_be_is_refused(settings: dict[str, Any], message: str)
         (Recipe(drops=()), [90]),
     ],
 )
-def test_epochs_at_each_rate_are_those_of_the_published_runs(recipe: Recipe, epochs_at_each_rate: list[int]) -> None:
+def test_epochs_at_each_rate_are_those_of_the_published_runs(
+    recipe: Recipe, epochs_at_each_rate: list[int]
+) -> None:
     rates = Counter(recipe.rate(epoch) for epoch in range(recipe.epochs))
     assert list(rates.values()) == epochs_at_each_rate
-    assert list(rates) == pytest.approx([recipe.learning_rate / 10**drop for drop in range(len(rates))])
+    assert list(rates) == pytest.approx(
+        [recipe.learning_rate / 10**drop for drop in range(len(rates))]
+    )
 
 
 def test_scaling_rounds_and_keeps_at_least_one_epoch() -> None:
-    macer = replace(CONFIG, method={"name": "macer", "sigma": 0.5, "defer_epochs": 31, "weight": 16.0})
-    scaled = scale_epochs(macer, 0.09)
-    assert (scaled.recipe.epochs, scaled.recipe.drops, scaled.method["defer_epochs"]) == (8, (3, 5), 4), (
-        "after the first drop"
+    macer = replace(
+        CONFIG, method={"name": "macer", "sigma": 0.5, "defer_epochs": 31, "weight": 16.0}
     )
+    scaled = scale_epochs(macer, 0.09)
+    assert (scaled.recipe.epochs, scaled.recipe.drops, scaled.method["defer_epochs"]) == (
+        8,
+        (3, 5),
+        4,
+    ), "after the first drop"
     assert scaled.method["weight"] == 16.0
     least = scale_epochs(macer, 0.001)
     assert (least.recipe.epochs, least.recipe.drops, least.method["defer_epochs"]) == (1, (1,), 0)

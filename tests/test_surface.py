@@ -32,7 +32,9 @@ TORCHLESS = (
 def imported_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after a statement."""
     script = f"import sys; sys.argv = ['smoothmix', '--help']; {statement}\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return {name.partition(".")[0] for name in done.stderr.split()}
 
 
@@ -128,7 +130,9 @@ def documented() -> list[list[str]]:
 def test_every_documented_command_is_one() -> None:
     assert len(documented()) > 30
     for words in documented():
-        app.parse_args(words, exit_on_error=False, print_error=False)  # raises where they are not understood
+        app.parse_args(
+            words, exit_on_error=False, print_error=False
+        )  # raises where they are not understood
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
@@ -138,10 +142,18 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
     assert "Usage: smoothmix " + " ".join(command) in shown.out
     shown_app = app[command[0]] if len(command) == 1 else app[command[0]][command[1]]
     if (function := shown_app.default_command) is not None:
-        explained = {p.arg_name for p in docstring_parser.parse(function.__doc__ or "").params if p.description}
+        explained = {
+            p.arg_name
+            for p in docstring_parser.parse(function.__doc__ or "").params
+            if p.description
+        }
         for name, kind in get_type_hints(function).items():
             if is_dataclass(kind):  # options that several commands share
-                parsed = [docstring_parser.parse_from_object(part) for part in kind.__mro__ if is_dataclass(part)]
+                parsed = [
+                    docstring_parser.parse_from_object(part)
+                    for part in kind.__mro__
+                    if is_dataclass(part)
+                ]
                 described = {p.arg_name for part in parsed for p in part.params if p.description}
                 assert described == {field.name for field in fields(kind)}, kind
                 explained.add(name)
@@ -154,8 +166,13 @@ def test_every_setting_of_a_method_is_in_the_guide_with_its_own_words(name: str)
     for setting in fields(METHODS[name]):
         if not setting.init or setting.name in OWN_OPTIONS:
             continue
-        (row,) = re.findall(rf"^\| `{name}` \| `{setting.name}` \| (.*?) \| (.*) \|$", guide, flags=re.MULTILINE)
-        described = {p.arg_name: p.description for p in docstring_parser.parse_from_object(METHODS[name]).params}
+        (row,) = re.findall(
+            rf"^\| `{name}` \| `{setting.name}` \| (.*?) \| (.*) \|$", guide, flags=re.MULTILINE
+        )
+        described = {
+            p.arg_name: p.description
+            for p in docstring_parser.parse_from_object(METHODS[name]).params
+        }
         default = "" if setting.default is None else str(setting.default)
         assert row == (default.lower(), " ".join((described[setting.name] or "").split()))
 
@@ -168,7 +185,11 @@ def test_only_the_command_line_prints() -> None:
     for path in (ROOT / "src" / "smoothmix").rglob("*.py"):
         if "cli" in path.parts:
             continue
-        calls = [node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        calls = [
+            node.func
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call)
+        ]
         assert "print" not in [call.id for call in calls if isinstance(call, ast.Name)], path
 
 
@@ -181,11 +202,15 @@ def test_the_code_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_page_on_the_library_runs_from_top_to_bottom(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "library.md").read_text(), flags=re.DOTALL
+    )
     argv = [sys.executable, "-W", "error", "-c", "".join(blocks)]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {"mine.tsv", "report.html", "runs", "figures"} <= {path.name for path in tmp_path.iterdir()}
+    assert {"mine.tsv", "report.html", "runs", "figures"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def test_no_machine_paths_or_stray_files_are_in_the_package() -> None:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from smoothmix.certify.smoothed import Certified, Smoothed
     from smoothmix.config import Certification
     from smoothmix.errors import SmoothmixError
-    from smoothmix.methods import Consistency, Gaussian, Loss, Macer, Method, SmoothAdv, SmoothMix, Stability
+    from smoothmix.methods import (
+        Consistency,
+        Gaussian,
+        Loss,
+        Macer,
+        Method,
+        SmoothAdv,
+        SmoothMix,
+        Stability,
+    )
     from smoothmix.runs.load import load_run
     from smoothmix.stats.anytime import Stopping
 

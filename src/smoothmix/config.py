@@ -28,7 +28,9 @@ FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
 """What the paper's text says of every training loop, and the code that made its tables did not do."""
 
-TESTED_ON_TRAINING = "trained on the images that it is tested on: its accuracy says nothing of others"
+TESTED_ON_TRAINING = (
+    "trained on the images that it is tested on: its accuracy says nothing of others"
+)
 """What a run notes of itself that no reader of its numbers may miss."""
 
 Settings = Mapping[str, Any]
@@ -74,13 +76,27 @@ class Recipe:
     def __post_init__(self) -> None:
         require(self.epochs >= 0, f"epochs must be zero or more, got {self.epochs}")
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
-        require(0 < self.learning_rate < math.inf, f"learning_rate must be positive, got {self.learning_rate}")
-        require(list(self.drops) == sorted(set(self.drops)), f"drops must increase, got {list(self.drops)}")
-        require(min(self.drops, default=1) >= 1, f"drops must be epochs from 1 on, got {list(self.drops)}")
-        require(0 < self.drop_factor <= 1, f"drop_factor must lie in (0, 1], got {self.drop_factor}")
+        require(
+            0 < self.learning_rate < math.inf,
+            f"learning_rate must be positive, got {self.learning_rate}",
+        )
+        require(
+            list(self.drops) == sorted(set(self.drops)),
+            f"drops must increase, got {list(self.drops)}",
+        )
+        require(
+            min(self.drops, default=1) >= 1,
+            f"drops must be epochs from 1 on, got {list(self.drops)}",
+        )
+        require(
+            0 < self.drop_factor <= 1, f"drop_factor must lie in (0, 1], got {self.drop_factor}"
+        )
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}")
         require(self.momentum > 0 or not self.nesterov, "nesterov takes a momentum above 0")
-        require(0 <= self.weight_decay < math.inf, f"weight_decay must be zero or more, got {self.weight_decay}")
+        require(
+            0 <= self.weight_decay < math.inf,
+            f"weight_decay must be zero or more, got {self.weight_decay}",
+        )
         require_seed(self.seed)
         require_precision(self.precision)
 
@@ -133,13 +149,22 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         require("name" in self.method, "method needs a name")
-        require(type(self.method["name"]) is str, f"the method's name must be text, got {self.method['name']!r}")
+        require(
+            type(self.method["name"]) is str,
+            f"the method's name must be text, got {self.method['name']!r}",
+        )
         require("sigma" in self.method, "method needs a sigma")
         sigma = self.method["sigma"]
-        require(type(sigma) is not bool and isinstance(sigma, Real), f"sigma must be a number, got {sigma!r}")
+        require(
+            type(sigma) is not bool and isinstance(sigma, Real),
+            f"sigma must be a number, got {sigma!r}",
+        )
         require_sigma(self.sigma)
         shape = list(self.image_shape)
-        require(len(shape) in (0, 3) and all(side > 0 for side in shape), f"image_shape needs 3 sides, got {shape}")
+        require(
+            len(shape) in (0, 3) and all(side > 0 for side in shape),
+            f"image_shape needs 3 sides, got {shape}",
+        )
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
@@ -241,7 +266,10 @@ def require_engine(engine: str) -> None:
 
 def require_precision(precision: str) -> None:
     """Refuse an unknown precision."""
-    require(precision in PRECISIONS, f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    require(
+        precision in PRECISIONS,
+        f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}",
+    )
 
 
 METHOD_EPOCHS: Mapping[str, Mapping[str, int]] = {
@@ -263,7 +291,13 @@ def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
     epochs = max(1, round(recipe.epochs * scale))
     drops = tuple(sorted({max(1, round(drop * scale)) for drop in recipe.drops}))
     counted = METHOD_EPOCHS.get(config.method["name"], {})
-    scaled = {name: round(config.method.get(name, default) * scale) for name, default in counted.items()}
+    scaled = {
+        name: round(config.method.get(name, default) * scale) for name, default in counted.items()
+    }
     if drops and config.method.get("defer_epochs") == recipe.drops[0] + recipe.late_drops:
         scaled["defer_epochs"] = min(drops[0] + recipe.late_drops, epochs - 1)
-    return replace(config, method={**config.method, **scaled}, recipe=replace(recipe, epochs=epochs, drops=drops))
+    return replace(
+        config,
+        method={**config.method, **scaled},
+        recipe=replace(recipe, epochs=epochs, drops=drops),
+    )

@@ -50,4 +50,6 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     names = list(choices)
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? (there are: " if near else "there are: "
-    return UsageError(f"unknown {kind} {shown(name)!r}: {hint}{', '.join(names)}{')' if near else ''}")
+    return UsageError(
+        f"unknown {kind} {shown(name)!r}: {hint}{', '.join(names)}{')' if near else ''}"
+    )

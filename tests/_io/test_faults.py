@@ -23,7 +23,10 @@ def stopped_run(config: RunConfig, folder: Path) -> RunFolder:
     """A run that was stopped with two checkpoints on disk."""
     stop = StopRequest()
     listeners = Listeners(on_epoch=lambda metrics: stop.ask())
-    with training(config, folder, stop=stop, listeners=listeners) as trainer, pytest.raises(Stopped):
+    with (
+        training(config, folder, stop=stop, listeners=listeners) as trainer,
+        pytest.raises(Stopped),
+    ):
         trainer.run()
     return RunFolder(folder)
 
@@ -49,13 +52,21 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, jobs: Jobs) ->
 def test_a_full_disk_is_said_with_the_file_that_did_not_fit(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     metrics = EpochMetrics(
-        epoch=1, loss=0.1, parts={}, accuracy=0.5, learning_rate=0.1, images_per_second=1.0, seconds=1.0
+        epoch=1,
+        loss=0.1,
+        parts={},
+        accuracy=0.5,
+        learning_rate=0.1,
+        images_per_second=1.0,
+        seconds=1.0,
     )
     with pytest.raises(OSError, match=r"No space left on device: '.*metrics.jsonl'"):
         append_line(tmp_path / "metrics.jsonl", metrics)
 
 
-def test_what_a_killed_writer_has_left_is_removed_by_the_next_start(tmp_path: Path, jobs: Jobs) -> None:
+def test_what_a_killed_writer_has_left_is_removed_by_the_next_start(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     tiny_run(tmp_path, epochs=3)
     checkpoints = tmp_path / "run" / "checkpoint"
     checkpoints.mkdir(parents=True)
@@ -86,14 +97,17 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, harm: 
     assert (load_state(folder.state).epoch, load_state(folder.state).step) == (1, 1)
     if harm == "flipped":
         flip(folder.state, 0.5)
-        with pytest.raises(CheckpointError, match=r"state.pt: cannot be read .*part .* does not have the checksum"):
+        with pytest.raises(
+            CheckpointError, match=r"state.pt: cannot be read .*part .* does not have the checksum"
+        ):
             load_state(folder.state)
     else:
         content = folder.state.read_bytes()
         folder.state.unlink()
         folder.state.write_bytes(content[: len(content) // 2] if harm == "cut" else b"")
     with pytest.warns(
-        UserWarning, match="set aside as state-damaged.pt, and training goes on from the checkpoint before"
+        UserWarning,
+        match="set aside as state-damaged.pt, and training goes on from the checkpoint before",
     ):
         assert train_here(config, tmp_path / "run") == whole
     assert folder.damaged_state.exists()
@@ -119,7 +133,9 @@ def test_a_state_that_is_deleted_begins_the_run_anew(tmp_path: Path) -> None:
     assert not folder.previous_state.exists()
 
 
-def test_damaged_weights_and_settings_are_refused_with_what_is_wrong(tmp_path: Path, smoothmix: Run) -> None:
+def test_damaged_weights_and_settings_are_refused_with_what_is_wrong(
+    tmp_path: Path, smoothmix: Run
+) -> None:
     folder = RunFolder(tmp_path / "run")
     train_here(tiny_run(tmp_path, epochs=1), folder.path)
     weights, settings = folder.weights.read_bytes(), folder.config.read_text()
@@ -129,7 +145,11 @@ def test_damaged_weights_and_settings_are_refused_with_what_is_wrong(tmp_path: P
         assert refused.code == 1
         assert "weights.safetensors is damaged, cut short or no safetensors file" in refused.err
     folder.weights.write_bytes(weights)
-    for content, wrong in ((settings[: len(settings) // 2], "config.toml"), ("epochs = 3", "unknown"), ("\0", "TOML")):
+    for content, wrong in (
+        (settings[: len(settings) // 2], "config.toml"),
+        ("epochs = 3", "unknown"),
+        ("\0", "TOML"),
+    ):
         folder.config.write_text(content)
         for arguments in ((*TRAIN, "run"), ("certify", "run")):
             refused = smoothmix(*arguments)
@@ -138,7 +158,9 @@ def test_damaged_weights_and_settings_are_refused_with_what_is_wrong(tmp_path: P
             assert wrong in refused.err, refused.err
 
 
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, jobs: Jobs, smoothmix: Run) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, jobs: Jobs, smoothmix: Run
+) -> None:
     tiny_run(tmp_path)
     (tmp_path / "run").mkdir(mode=0o555)
 

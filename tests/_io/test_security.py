@@ -31,20 +31,35 @@ from smoothmix.report.sections import read_section
 from tests.helpers.certificates import FIELD_HEADER, field_log, our_file
 
 SOURCES = sorted((Path(__file__).parents[2] / "src").rglob("*.py"))
-RUNS_CODE = {"eval", "exec", "compile", "pickle.load", "pickle.loads", "marshal.loads", "shelve.open", "os.system"}
+RUNS_CODE = {
+    "eval",
+    "exec",
+    "compile",
+    "pickle.load",
+    "pickle.loads",
+    "marshal.loads",
+    "shelve.open",
+    "os.system",
+}
 SAFELY = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
 
 
 def test_nothing_in_the_package_can_run_what_a_file_says() -> None:
     seen = set()
     for path in SOURCES:
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+        for call in (
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ):
             name = ast.unparse(call.func)
             assert name not in RUNS_CODE, f"{path}, line {call.lineno}: {name}"
             if name in SAFELY:
                 key, value = SAFELY[name]
-                given = {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
-                assert given.get(key) is value, f"{path}, line {call.lineno}: {name} without {key}={value}"
+                given = {
+                    k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)
+                }
+                assert given.get(key) is value, (
+                    f"{path}, line {call.lineno}: {name} without {key}={value}"
+                )
                 seen.add(name)
     assert seen == set(SAFELY)
 
@@ -53,7 +68,9 @@ def test_nothing_in_the_package_can_run_what_a_file_says() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ""])
-def test_bombs_are_given_up_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+def test_bombs_are_given_up_at_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
     monkeypatch.setattr(certificate_file, "LARGEST_FILE", 100_000)
     pack = {".gz": gzip.compress, ".xz": lzma.compress, "": bytes}[suffix]
     path = tmp_path / f"log.tsv{suffix}"
@@ -74,7 +91,11 @@ def test_xz_that_is_cut_or_needs_much_memory_or_has_no_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, content = tmp_path / "log.tsv.xz", lzma.compress(FIELD_HEADER.encode())
-    cases = {"in the middle": content[:-9], "cannot be read": content + b"?", "more than 64 streams": content * 99}
+    cases = {
+        "in the middle": content[:-9],
+        "cannot be read": content + b"?",
+        "more than 64 streams": content * 99,
+    }
     for sentence, damaged in cases.items():
         path.write_bytes(damaged)
         with pytest.raises(CertificateError, match=sentence):
@@ -85,7 +106,9 @@ def test_xz_that_is_cut_or_needs_much_memory_or_has_no_end_is_refused(
         certificates.read(path)
 
 
-def test_more_rows_than_any_data_set_needs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_any_data_set_needs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(certificate_file, "MOST_IMAGES", 3)
     assert len(certificates.read(field_log(tmp_path / "log", [0.5] * 3)).rows) == 3
     with pytest.raises(CertificateError, match="more than 3 rows"):
@@ -147,7 +170,9 @@ def test_settings_that_would_fill_the_memory_later_are_refused(tmp_path: Path) -
     settings.write_text(whole.replace("sigma = 0.5", "sigma = 1e300"))
     assert not certificates.verify(certificates.read(path)).ok
     config = tmp_path / "config.toml"
-    config.write_text('data = "mnist"\nnetwork = "lenet"\n[method]\nname = "gaussian"\nsigma = 1' + "0" * 400)
+    config.write_text(
+        'data = "mnist"\nnetwork = "lenet"\n[method]\nname = "gaussian"\nsigma = 1' + "0" * 400
+    )
     with pytest.raises(SmoothmixError, match="beyond 64 bits"):
         RunConfig.load(config)
 
@@ -184,7 +209,9 @@ def test_a_section_of_any_size_is_refused_in_bounded_memory(tmp_path: Path) -> N
 # Data
 
 
-@pytest.mark.parametrize("sides", [(2**32 - 1,) * 4, (0, 2**32 - 1, 2**32 - 1, 2**32 - 1), (2**31, 2**31, 4, 1)])
+@pytest.mark.parametrize(
+    "sides", [(2**32 - 1,) * 4, (0, 2**32 - 1, 2**32 - 1, 2**32 - 1), (2**31, 2**31, 4, 1)]
+)
 def test_idx_headers_that_announce_the_impossible_are_refused(sides: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match="its header announces"):
         parse_idx(bytes([0, 0, 8, len(sides)]) + struct.pack(f">{len(sides)}I", *sides), "made")
@@ -198,14 +225,20 @@ def npz(path: Path, content: bytes, compression: int = zipfile.ZIP_DEFLATED) -> 
 
 def npy(shape: tuple[int, ...], content: bytes = b"", kind: str = "|u1") -> bytes:
     buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, {"descr": kind, "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": kind, "fortran_order": False, "shape": shape}
+    )
     return buffer.getvalue() + content
 
 
-def test_hostile_arrays_are_refused_before_memory_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_arrays_are_refused_before_memory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "my.npz"
     monkeypatch.setattr(arrays, "SMALL", 10**6)
-    lzma_damaged = bytearray(Path(npz(path, bytes(range(256)) * 9, zipfile.ZIP_LZMA)[4:]).read_bytes())
+    lzma_damaged = bytearray(
+        Path(npz(path, bytes(range(256)) * 9, zipfile.ZIP_LZMA)[4:]).read_bytes()
+    )
     lzma_damaged[60:80] = b"\xff" * 20
     for content, sentence in (
         (npy((20_000_000,), bytes(20_000_000)), "would unpack to 20,000,128 bytes"),
@@ -231,11 +264,15 @@ def test_archives_of_nothing_but_headers_end_in_a_remark(tmp_path: Path, kind: b
     assert batches.missing == ["test_batch"]
 
 
-def test_long_and_large_pictures_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_and_large_pictures_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "val" / "n01440764").mkdir(parents=True)
     path = tmp_path / "val" / "n01440764" / "a.png"
     Image.new("L", (1, 200_000)).save(path)
-    with pytest.raises(DataError, match="a picture of 1x200000 pixels is too long to be scaled") as caught:
+    with pytest.raises(
+        DataError, match="a picture of 1x200000 pixels is too long to be scaled"
+    ) as caught:
         load("imagenet", data_dir=tmp_path).images([0])
     assert str(caught.value).startswith(str(path))
     monkeypatch.setattr(pictures, "MOST_PIXELS", 1000)
@@ -257,9 +294,17 @@ def test_pipes_and_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
         folder.rmdir()
 
 
-def test_downloads_have_known_hashes_and_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_have_known_hashes_and_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetched = [source for source in DATASETS.values() if isinstance(source, Fetched)]
-    known = [f.sha256 for s in fetched if isinstance(s, IdxSource) for pair in s.files.values() for f in pair]
+    known = [
+        f.sha256
+        for s in fetched
+        if isinstance(s, IdxSource)
+        for pair in s.files.values()
+        for f in pair
+    ]
     known += [source.archive_sha256 for source in fetched if isinstance(source, CifarSource)]
     assert len(known) == len(set(known)) == 4 * (len(fetched) - 1) + 1
     assert all(len(bytes.fromhex(digest)) == 32 for digest in known)
@@ -276,8 +321,13 @@ def test_downloads_have_known_hashes_and_an_end(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr("requests.get", lambda url, **_: Endless())
     monkeypatch.setattr(download, "MOST_BYTES", 10**6)
-    with download.web(progress=False) as downloader, pytest.raises(DataError, match="sends more than 1,000,000 bytes"):
-        download.download(tmp_path / "f.gz", ["https://one.example/"], lambda path: None, downloader)
+    with (
+        download.web(progress=False) as downloader,
+        pytest.raises(DataError, match="sends more than 1,000,000 bytes"),
+    ):
+        download.download(
+            tmp_path / "f.gz", ["https://one.example/"], lambda path: None, downloader
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,9 @@ from smoothmix.errors import CheckpointError
 from smoothmix.networks.weights import import_checkpoint, load_weights
 
 MODEL = nn.Linear(4, 4, bias=False)
-LEGACY = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+LEGACY = b"".join(
+    pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+)
 
 
 def text(value: str) -> bytes:
@@ -31,13 +33,28 @@ def number(value: int) -> bytes:
 
 
 def storage(numel: int, key: str = "0", last: bytes = b"") -> bytes:
-    return b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text(key) + text("cpu") + number(numel) + last + b"tQ"
+    return (
+        b"("
+        + text("storage")
+        + b"ctorch\nFloatStorage\n"
+        + text(key)
+        + text("cpu")
+        + number(numel)
+        + last
+        + b"tQ"
+    )
 
 
 def tensor(numel: int, shape: bytes, stride: bytes, **options: str) -> bytes:
     hooks = b"\x89ccollections\nOrderedDict\n)R"
     return (
-        b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage(numel, **options) + b"K\x00" + shape + stride + hooks + b"tR"
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + storage(numel, **options)
+        + b"K\x00"
+        + shape
+        + stride
+        + hooks
+        + b"tR"
     )
 
 
@@ -62,7 +79,9 @@ def write(path: Path, body: bytes, members: dict[str, bytes] | None = None) -> P
     return path
 
 
-def refused(path: Path, read: Callable[[Path], object] = lambda path: load_weights(MODEL, path)) -> str:
+def refused(
+    path: Path, read: Callable[[Path], object] = lambda path: load_weights(MODEL, path)
+) -> str:
     with pytest.raises(CheckpointError) as caught:
         read(path)
     sentence = str(caught.value)
@@ -81,12 +100,24 @@ def test_what_training_scripts_save_is_read(tmp_path: Path, zipped: bool) -> Non
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     second.weight = first.weight
     model = nn.Sequential(first, second, nn.BatchNorm1d(3)).half()
-    optimiser = torch.optim.Adam(model.parameters(), eps=1e-3)  # the usual one is 0 in half precision
+    optimiser = torch.optim.Adam(
+        model.parameters(), eps=1e-3
+    )  # the usual one is 0 in half precision
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [30, 60])
     model(torch.rand(4, 3).half()).sum().backward()
     optimiser.step()
-    best = {"epoch": 3, "best": torch.tensor(0.5), "shape": torch.Size([1, 2]), "type": torch.float32, "size": 2**40}
-    states = {"model": model.state_dict(), "optimizer": optimiser.state_dict(), "schedule": schedule.state_dict()}
+    best = {
+        "epoch": 3,
+        "best": torch.tensor(0.5),
+        "shape": torch.Size([1, 2]),
+        "type": torch.float32,
+        "size": 2**40,
+    }
+    states = {
+        "model": model.state_dict(),
+        "optimizer": optimiser.state_dict(),
+        "schedule": schedule.state_dict(),
+    }
     torch.save({**best, **states}, tmp_path / "c.pt", _use_new_zipfile_serialization=zipped)
     content = load_plain(tmp_path / "c.pt")
     assert {name: content[name] for name in best} == best
@@ -147,7 +178,15 @@ def test_hostile_pickles_are_refused_before_torch_obeys_them(
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch was asked"))
     assert sentence in refused(write(tmp_path / "w.pt", body))
     legacy = tmp_path / "legacy.pt"
-    legacy.write_bytes(LEGACY + b"\x80\x02}" + body + b"." + pickle.dumps(["0"], 2) + struct.pack("<q", 16) + bytes(64))
+    legacy.write_bytes(
+        LEGACY
+        + b"\x80\x02}"
+        + body
+        + b"."
+        + pickle.dumps(["0"], 2)
+        + struct.pack("<q", 16)
+        + bytes(64)
+    )
     refused(legacy)
 
 
@@ -159,7 +198,9 @@ def test_tensors_that_use_the_same_numbers_without_end_are_refused(tmp_path: Pat
     assert "is damaged" in refused(path, load_plain)
 
 
-@pytest.mark.parametrize("name", ["../outside", "c/../../outside", "/outside", "c\\..\\outside", "C/DATA.PKL"])
+@pytest.mark.parametrize(
+    "name", ["../outside", "c/../../outside", "/outside", "c\\..\\outside", "C/DATA.PKL"]
+)
 def test_archives_with_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "inside").mkdir()
     path = write(tmp_path / "inside" / "w.pt", named(tensor(16, *SQUARE)), {name: b"x"})
@@ -193,7 +234,10 @@ def test_the_tar_archives_of_old_are_refused(tmp_path: Path) -> None:
 
 def test_what_a_checkpoint_says_of_itself_fits_on_a_line(tmp_path: Path) -> None:
     weights = named(tensor(16, *SQUARE))
-    path = write(tmp_path / "w.pt", weights + named(b"\x8a\xff" + b"\x7f" * 255, "epoch") + named(b"]", "arch"))
+    path = write(
+        tmp_path / "w.pt",
+        weights + named(b"\x8a\xff" + b"\x7f" * 255, "epoch") + named(b"]", "arch"),
+    )
     imported = import_checkpoint(path, MODEL)
     assert (imported.epoch, imported.arch) == (None, None)
     hostile = write(tmp_path / "names.pt", named(tensor(16, *SQUARE), "a\n\x1b[2J" + "b" * 5000))

@@ -22,10 +22,14 @@ radii = st.lists(st.floats(0, 4, allow_subnormal=False), min_size=1, max_size=30
 
 
 @given(radii, st.data())
-def test_certified_accuracy_and_acr_are_what_counting_gives(values: list[float], data: st.DataObject) -> None:
+def test_certified_accuracy_and_acr_are_what_counting_gives(
+    values: list[float], data: st.DataObject
+) -> None:
     correct = data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values)))
     at = [0.0, 0.5, 1.0, *values]
-    counted = [sum(ok and r >= x for r, ok in zip(values, correct, strict=True)) / len(values) for x in at]
+    counted = [
+        sum(ok and r >= x for r, ok in zip(values, correct, strict=True)) / len(values) for x in at
+    ]
     assert analysis.certified_accuracy(values, correct, at=at).tolist() == counted
     acr = math.fsum(r for r, ok in zip(values, correct, strict=True) if ok) / len(values)
     assert analysis.average_certified_radius(values, correct) == pytest.approx(acr, abs=1e-12)
@@ -38,15 +42,24 @@ class TestRounding:
         low = analysis.lower_end(printed)
         assert (low <= np.array(true)).all()
         # And no more is given away than half of the third digit, or of the last decimal that any radius shows.
-        shown = 10.0 ** -max(-int(Decimal(repr(p)).normalize().as_tuple().exponent) for p in printed)
+        shown = 10.0 ** -max(
+            -int(Decimal(repr(p)).normalize().as_tuple().exponent) for p in printed
+        )
         spared = np.array(printed) * (1 - 0.00501)
         assert (
-            low >= (spared if len(set(printed)) < 10 else np.minimum(spared, np.array(printed) - 0.501 * shown))
+            low
+            >= (
+                spared
+                if len(set(printed)) < 10
+                else np.minimum(spared, np.array(printed) - 0.501 * shown)
+            )
         ).all()
 
     @pytest.mark.parametrize("kind", [".1f", ".2f", ".3f", ".2g", ".3g", ".4g"])
     @pytest.mark.parametrize("largest", [0.95, 3.8])
-    def test_no_way_to_print_radii_counts_what_was_rounded_up(self, kind: str, largest: float) -> None:
+    def test_no_way_to_print_radii_counts_what_was_rounded_up(
+        self, kind: str, largest: float
+    ) -> None:
         true = np.random.default_rng(0).uniform(0.01, largest, 500)
         printed = np.array([float(f"{r:{kind}}") for r in true])
         low = analysis.lower_end(printed)
@@ -56,14 +69,20 @@ class TestRounding:
     @given(st.lists(st.floats(0, 9.99), min_size=1, max_size=20), st.integers(4, 10))
     def test_logs_with_more_decimals_give_away_less(self, true: list[float], decimals: int) -> None:
         printed = [round(r, decimals) for r in true]
-        digits = max(len(f"{p:.{decimals}f}".strip("0").replace(".", "").lstrip("0")) for p in printed)
-        assume(digits > 3)  # a log whose radii all have three digits or fewer is taken for the field's own
+        digits = max(
+            len(f"{p:.{decimals}f}".strip("0").replace(".", "").lstrip("0")) for p in printed
+        )
+        assume(
+            digits > 3
+        )  # a log whose radii all have three digits or fewer is taken for the field's own
         low = analysis.lower_end(printed)
         assert (low <= np.array(true)).all()
         assert (low >= np.array(printed) - 10.0 ** (1 - digits)).all()
 
     def test_ends_of_intervals_by_hand(self) -> None:
-        assert analysis.lower_end([1.5, 0.953, 0.0512, 1.0, 0.1, 3.81, 0.0]).tolist() == pytest.approx(
+        assert analysis.lower_end(
+            [1.5, 0.953, 0.0512, 1.0, 0.1, 3.81, 0.0]
+        ).tolist() == pytest.approx(
             [1.495, 0.9525, 0.05115, 0.9995, 0.09995, 3.805, 0.0], abs=1e-15
         )
 
@@ -71,18 +90,24 @@ class TestRounding:
         full = [1.234567890123456, 0.5]
         assert analysis.lower_end(full).tolist() == full
 
-    def test_a_log_counts_its_lower_end_and_with_paper_rounding_its_print(self, tmp_path: Path) -> None:
+    def test_a_log_counts_its_lower_end_and_with_paper_rounding_its_print(
+        self, tmp_path: Path
+    ) -> None:
         log = field_log(tmp_path / "noise_0.50", [1.5, 0.75])
         sound, paper = measure(log), measure(log, paper_rounding=True)
         assert sound.accuracy_at([1.5, 1.495, 0.75]).tolist() == [0.0, 0.5, 0.5]
         assert paper.accuracy_at([1.5, 0.75]).tolist() == [0.5, 1.0]
         assert paper.acr().value == pytest.approx(1.125)
 
-    def test_our_own_files_are_not_lowered_again_and_paper_rounding_rounds_them(self, tmp_path: Path) -> None:
+    def test_our_own_files_are_not_lowered_again_and_paper_rounding_rounds_them(
+        self, tmp_path: Path
+    ) -> None:
         file = our_file(tmp_path / "certificates.tsv", [1000, 990, 400])
         sound = measure(file)
         assert sound.radius.tolist() == [row.radius for row in sound.file.rows]
-        assert measure(file, paper_rounding=True).radius.tolist() == [float(f"{r:.3}") for r in sound.radius]
+        assert measure(file, paper_rounding=True).radius.tolist() == [
+            float(f"{r:.3}") for r in sound.radius
+        ]
 
 
 class TestIntervals:
@@ -112,8 +137,12 @@ class TestIntervals:
     def test_many_means_at_once_are_the_same_as_one_by_one(self) -> None:
         rng = np.random.default_rng(5)
         arrays = [rng.random(30), rng.random(50), rng.random(30)]
-        for found, alone in zip(intervals.means_of(arrays), map(intervals.mean, arrays), strict=True):
-            assert (found.value, found.low, found.high) == pytest.approx((alone.value, alone.low, alone.high))
+        for found, alone in zip(
+            intervals.means_of(arrays), map(intervals.mean, arrays), strict=True
+        ):
+            assert (found.value, found.low, found.high) == pytest.approx(
+                (alone.value, alone.low, alone.high)
+            )
 
     def test_the_same_files_give_the_same_interval(self) -> None:
         values = np.random.default_rng(2).random(100)
@@ -126,7 +155,9 @@ class TestIntervals:
         assert (weights * 40).var() == pytest.approx(1 - 1 / 40, rel=0.05)
 
     @pytest.mark.parametrize("confidence", [0.9, 0.99, 0.999])
-    def test_intervals_of_high_confidence_are_as_wide_as_they_should_be(self, confidence: float) -> None:
+    def test_intervals_of_high_confidence_are_as_wide_as_they_should_be(
+        self, confidence: float
+    ) -> None:
         values = np.random.default_rng(5).normal(size=500)
         found = intervals.mean(values, confidence=confidence)
         theory = norm.ppf((1 + confidence) / 2) * values.std() / math.sqrt(500)
@@ -148,9 +179,14 @@ class TestIntervals:
 
 class TestComparison:
     def test_what_differs_is_said_and_nothing_else(self, tmp_path: Path) -> None:
-        same = [measure(our_file(tmp_path / name / "certificates.tsv", [1000, 900])) for name in ("a", "b")]
+        same = [
+            measure(our_file(tmp_path / name / "certificates.tsv", [1000, 900]))
+            for name in ("a", "b")
+        ]
         assert analysis.what_differs(same) == []
-        other = measure(our_file(tmp_path / "c" / "certificates.tsv", [500, 400, 300], n=500, alpha=0.01))
+        other = measure(
+            our_file(tmp_path / "c" / "certificates.tsv", [500, 400, 300], n=500, alpha=0.01)
+        )
         found = analysis.what_differs([*same, other])
         assert [text.split(" differs")[0] for text in found[:-1]] == ["alpha", "the guarantee"]
         assert "exact, n 1,000 (a, b); exact, n 500 (c)" in found[1]
@@ -163,7 +199,10 @@ class TestComparison:
             analysis.over_seeds([one, other], at=[0.0])
 
     def test_means_and_deviations_over_seeds_by_hand(self, tmp_path: Path) -> None:
-        logs = [field_log(tmp_path / f"s{i}" / "noise_0.50", [r, 1.0]) for i, r in enumerate((0.5, 1.0, 1.5))]
+        logs = [
+            field_log(tmp_path / f"s{i}" / "noise_0.50", [r, 1.0])
+            for i, r in enumerate((0.5, 1.0, 1.5))
+        ]
         seeds = analysis.over_seeds([measure(log, paper_rounding=True) for log in logs], at=[0.75])
         assert seeds.count == 3
         assert seeds.acr == pytest.approx(1.0)
@@ -178,7 +217,12 @@ class TestComparison:
 
     def test_other_labels_are_another_data_set(self, tmp_path: Path) -> None:
         one = measure(field_log(tmp_path / "a", [1.0]))
-        text = (tmp_path / "a").read_text().replace("0\t1\t1\t", "0\t2\t1\t").replace("\t1\t0:", "\t0\t0:")
+        text = (
+            (tmp_path / "a")
+            .read_text()
+            .replace("0\t1\t1\t", "0\t2\t1\t")
+            .replace("\t1\t0:", "\t0\t0:")
+        )
         (tmp_path / "b").write_text(text)
         with pytest.raises(UsageError, match="not the same data set"):
             analysis.differences_by_image(one, measure(tmp_path / "b"))
@@ -187,7 +231,11 @@ class TestComparison:
         log = field_log(tmp_path / "a", [1.0, 2.0, 3.0])
         header, *lines = log.read_text().splitlines(keepends=True)
         (tmp_path / "b").write_text(header + "".join(reversed(lines)))
-        assert analysis.differences_by_image(measure(log), measure(tmp_path / "b")).tolist() == [0.0, 0.0, 0.0]
+        assert analysis.differences_by_image(measure(log), measure(tmp_path / "b")).tolist() == [
+            0.0,
+            0.0,
+            0.0,
+        ]
 
     def test_two_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
         every = [measure(field_log(tmp_path / name / "noise_0.5", [1.0])) for name in ("x", "y")]
@@ -203,7 +251,9 @@ class TestMeasured:
         assert whole.probability.tolist() == [1.0, 0.9, 0.5]
         assert whole.probabilities_at([0.95, 0.8]).tolist() == pytest.approx([1 / 3, 2 / 3])
         # All 1,000 draws agree on the first image: they tell no more than 0.999 of it.
-        assert whole.probabilities_at([0.95, 0.999, 0.9995]).tolist() == pytest.approx([1 / 3, 1 / 3, 0])
+        assert whole.probabilities_at([0.95, 0.999, 0.9995]).tolist() == pytest.approx(
+            [1 / 3, 1 / 3, 0]
+        )
         skipping = measure(our_file(tmp_path / "b" / "certificates.tsv", [1000], skip_wrong=True))
         assert skipping.abstention() is None
 
@@ -213,7 +263,9 @@ class TestMeasured:
         assert measure(field_log(tmp_path / "noise_0.5", [1.0])).largest_radius is None
 
     def test_a_log_says_its_sigma_by_its_name_and_p_a_by_its_radius(self, tmp_path: Path) -> None:
-        measured = measure(field_log(tmp_path / "cohen" / "noise_0.50_17", [0.5, 0.0], predict=[1, -1]))
+        measured = measure(
+            field_log(tmp_path / "cohen" / "noise_0.50_17", [0.5, 0.0], predict=[1, -1])
+        )
         assert measured.sigma == 0.5
         assert measured.probability[0] == pytest.approx(0.8413, abs=0.001)
         assert math.isnan(measured.probability[1])
@@ -233,7 +285,9 @@ class TestMeasured:
 
     def test_an_unfinished_file_says_so(self, tmp_path: Path) -> None:
         path = our_file(tmp_path / "certificates.tsv", [1000, 1000])
-        settings_path(path).write_text(settings_path(path).read_text().replace("images = 2", "images = 5"))
+        settings_path(path).write_text(
+            settings_path(path).read_text().replace("images = 2", "images = 5")
+        )
         assert any("3 of 5 images are still missing" in note for note in measure(path).notes)
 
     def test_some_images_only(self, tmp_path: Path) -> None:

@@ -19,11 +19,15 @@ from tests.conftest import Run
 from tests.helpers.certificates import our_file
 
 
-def test_a_radius_that_the_votes_do_not_give_is_not_believed(tmp_path: Path, smoothmix: Run) -> None:
+def test_a_radius_that_the_votes_do_not_give_is_not_believed(
+    tmp_path: Path, smoothmix: Run
+) -> None:
     path = our_file(tmp_path / "a.tsv", [990, 980])
     radius = measure(path).radius[0]
     path.write_text(path.read_text().replace(f"{radius:.6f}", "1.500000"))
-    with pytest.raises(CertificateError, match=r"a.tsv: image 0: says radius 1.5, but its votes give"):
+    with pytest.raises(
+        CertificateError, match=r"a.tsv: image 0: says radius 1.5, but its votes give"
+    ):
         measure(path)
     assert smoothmix("report", path).code == 1
 
@@ -32,7 +36,10 @@ def test_settings_that_the_radii_do_not_follow_from_are_not_believed(tmp_path: P
     path = our_file(tmp_path / "a.tsv", [990, 980])
     beside = settings_path(path)
     beside.write_text(beside.read_text().replace("sigma = 0.5", "sigma = 1.0"))
-    with pytest.raises(CertificateError, match=r"image 0: says radius .* \(and 1 problem more\); .*verify` tells all"):
+    with pytest.raises(
+        CertificateError,
+        match=r"image 0: says radius .* \(and 1 problem more\); .*verify` tells all",
+    ):
         measure(path)
 
 
@@ -40,15 +47,24 @@ def test_votes_that_cannot_be_checked_are_said_to_be(tmp_path: Path) -> None:
     path = our_file(tmp_path / "a.tsv", [990, 980])
     assert not any("computed again" in note for note in measure(path).notes)
     settings_path(path).unlink()
-    assert "has no a.toml beside it: its radii cannot be computed again from their votes" in measure(path).notes
+    assert (
+        "has no a.toml beside it: its radii cannot be computed again from their votes"
+        in measure(path).notes
+    )
 
 
-@pytest.mark.parametrize("rules", [Stopping(tolerance=0.01, max_draws=5120), Stopping(radii=(0.5,), max_draws=5120)])
-def test_images_that_were_given_up_for_lack_of_time_are_counted(rules: Stopping, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rules", [Stopping(tolerance=0.01, max_draws=5120), Stopping(radii=(0.5,), max_draws=5120)]
+)
+def test_images_that_were_given_up_for_lack_of_time_are_counted(
+    rules: Stopping, tmp_path: Path
+) -> None:
     def certified(name: str, budget: Budget) -> Measured:
         how = Certification(sigma=0.5)
         path = tmp_path / name
-        certify_dataset(IsBright(), images(), how, path=path, model_name="b", stopping=rules, budget=budget)
+        certify_dataset(
+            IsBright(), images(), how, path=path, model_name="b", stopping=rules, budget=budget
+        )
         return measure(path)
 
     def given_up(measured: Measured) -> list[str]:
@@ -56,7 +72,9 @@ def test_images_that_were_given_up_for_lack_of_time_are_counted(rules: Stopping,
 
     assert given_up(certified("whole.tsv", Budget())) == []
     found = certified("short.tsv", Budget(seconds_per_image=1e-9))
-    undecided = 20 if rules.tolerance else 1  # the radius is settled at once but for the one image that is on its edge
+    undecided = (
+        20 if rules.tolerance else 1
+    )  # the radius is settled at once but for the one image that is on its edge
     said = (
         f"not decided: {undecided} of 20 images (given up for lack of time, or drawn for another alpha), whose radii "
         "would be larger with more draws"
@@ -66,9 +84,14 @@ def test_images_that_were_given_up_for_lack_of_time_are_counted(rules: Stopping,
 
 def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Path) -> None:
     most, half = (
-        our_file(tmp_path / name, votes) for name, votes in (("a.tsv", [1000] * 2 + [9]), ("b.tsv", [1000, 9]))
+        our_file(tmp_path / name, votes)
+        for name, votes in (("a.tsv", [1000] * 2 + [9]), ("b.tsv", [1000, 9]))
     )
-    found = [text for text in warnings_about([measure(most), measure(half)]) if "the largest radius" in text]
+    found = [
+        text
+        for text in warnings_about([measure(most), measure(half)])
+        if "the largest radius" in text
+    ]
     assert found == [
         "most images have the largest radius that the draws can certify: a (2); a larger n would tell more of them"
     ]
@@ -76,5 +99,10 @@ def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Pa
 
 def test_a_comparison_says_what_was_tested_on_its_training_images(tmp_path: Path) -> None:
     measured = measure(our_file(tmp_path / "a.tsv", [900]))
-    config = RunConfig(data="sample", network="lenet", method={"name": "x", "sigma": 1.0}, notes=(TESTED_ON_TRAINING,))
+    config = RunConfig(
+        data="sample",
+        network="lenet",
+        method={"name": "x", "sigma": 1.0},
+        notes=(TESTED_ON_TRAINING,),
+    )
     assert f"a: {TESTED_ON_TRAINING}" in warnings_about([replace(measured, config=config)])

@@ -12,7 +12,12 @@ from smoothmix.attacks._convolution import FastConvolutions, input_gradient
 
 
 def gradients(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, mode: FastConvolutions | None
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int,
+    padding: int,
+    mode: FastConvolutions | None,
 ) -> list[Tensor | None]:
     """Of a loss that weights every output differently, by input, weight and bias."""
     leaves = [None if t is None else t.clone().requires_grad_() for t in (x, weight, bias)]
@@ -37,14 +42,18 @@ def gradients(
     channels_last=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_all_gradients_are_torchs_own(inputs, outputs, kernel, stride, padding, size, biased, channels_last):
+def test_all_gradients_are_torchs_own(
+    inputs, outputs, kernel, stride, padding, size, biased, channels_last
+):
     torch.manual_seed(inputs * outputs)
     x, weight = torch.randn(3, inputs, *size), torch.randn(outputs, inputs, kernel, kernel)
     if channels_last:
         x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (x, weight))
     bias = torch.randn(outputs) if biased else None
     expected = gradients(x, weight, bias, stride, padding, None)
-    for found, right in zip(gradients(x, weight, bias, stride, padding, FastConvolutions()), expected, strict=True):
+    for found, right in zip(
+        gradients(x, weight, bias, stride, padding, FastConvolutions()), expected, strict=True
+    ):
         assert (found is None) == (right is None)
         if found is not None and right is not None:
             torch.testing.assert_close(found, right, rtol=1e-4, atol=1e-4)
@@ -53,7 +62,10 @@ def test_all_gradients_are_torchs_own(inputs, outputs, kernel, stride, padding, 
 def test_the_input_gradient_in_double_precision_is_exact():
     """Slow and obvious: each output's gradient, carried back through each weight of the kernel."""
     torch.manual_seed(0)
-    weight, gradient = torch.randn(4, 2, 3, 3, dtype=torch.float64), torch.randn(2, 4, 5, 6, dtype=torch.float64)
+    weight, gradient = (
+        torch.randn(4, 2, 3, 3, dtype=torch.float64),
+        torch.randn(2, 4, 5, 6, dtype=torch.float64),
+    )
     slow = torch.zeros(2, 2, 7, 8, dtype=torch.float64)
     for row in range(5):
         for column in range(6):
@@ -68,14 +80,25 @@ def test_frozen_weights_get_no_gradient_and_the_input_gets_the_same():
     by_input, by_weight, by_bias = gradients(x, weight, bias, 1, 0, FastConvolutions(frozen=True))
     assert by_weight is None
     assert by_bias is None
-    torch.testing.assert_close(by_input, gradients(x, weight, bias, 1, 0, None)[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        by_input, gradients(x, weight, bias, 1, 0, None)[0], rtol=1e-4, atol=1e-4
+    )
 
 
-@pytest.mark.parametrize("change", ["groups", "dilation", "same", "double", "no gradient", "autocast"])
+@pytest.mark.parametrize(
+    "change", ["groups", "dilation", "same", "double", "no gradient", "autocast"]
+)
 def test_what_it_is_not_made_for_stays_as_it_was(change):
     torch.manual_seed(0)
-    x, weight = torch.randn(2, 20, 8, 8, requires_grad=change != "no gradient"), torch.randn(20, 20, 3, 3)
-    options = {"groups": {"groups": 20}, "dilation": {"dilation": 2}, "same": {"padding": "same"}}.get(change, {})
+    x, weight = (
+        torch.randn(2, 20, 8, 8, requires_grad=change != "no gradient"),
+        torch.randn(20, 20, 3, 3),
+    )
+    options = {
+        "groups": {"groups": 20},
+        "dilation": {"dilation": 2},
+        "same": {"padding": "same"},
+    }.get(change, {})
     weight = weight[:, :1] if change == "groups" else weight
     if change == "double":
         x, weight = x.double(), weight.double()
@@ -86,5 +109,7 @@ def test_what_it_is_not_made_for_stays_as_it_was(change):
 
 def test_a_slow_one_is_replaced():
     with FastConvolutions():
-        out = torch.nn.functional.conv2d(torch.randn(2, 20, 8, 8, requires_grad=True), torch.randn(5, 20, 3, 3))
+        out = torch.nn.functional.conv2d(
+            torch.randn(2, 20, 8, 8, requires_grad=True), torch.randn(5, 20, 3, 3)
+        )
     assert "_Convolution" in type(out.grad_fn).__name__

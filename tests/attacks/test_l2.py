@@ -121,7 +121,9 @@ def test_order_of_clamp_and_projection():
     clamped_first = walk(model, x, constraints=[clamp_pixels, inside])[-1]
     projected_first = walk(model, x, constraints=[inside, clamp_pixels])[-1]
     torch.testing.assert_close(clamped_first, points([0.95, 0.75]), atol=1e-6, rtol=0)
-    torch.testing.assert_close(projected_first, points([1.0, 0.5 + 0.3 * 0.26**0.5]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        projected_first, points([1.0, 0.5 + 0.3 * 0.26**0.5]), atol=1e-6, rtol=0
+    )
 
 
 def test_limit_holds_every_iterate_and_is_round_the_start():
@@ -168,7 +170,11 @@ def test_gradient_is_that_of_the_averaged_probability():
     """By differences, so that no derivative is trusted: it is log of a mean, not mean of logs."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
-    x, noise, y = torch.rand(2, 1, 2, 2, dtype=DOUBLE), torch.randn(3, 2, 1, 2, 2, dtype=DOUBLE), torch.tensor([2, 0])
+    x, noise, y = (
+        torch.rand(2, 1, 2, 2, dtype=DOUBLE),
+        torch.randn(3, 2, 1, 2, 2, dtype=DOUBLE),
+        torch.tensor([2, 0]),
+    )
     gradient, _ = smoothed_gradient(model, noisy_forward(model, noise), x, y)
 
     def objective(x):
@@ -183,7 +189,9 @@ def test_gradient_is_that_of_the_averaged_probability():
 
 
 def test_the_network_is_untouched_even_when_the_walk_is_left_early():
-    model = nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 2))
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8, 2)
+    )
     model[2].eval()
     modes = [module.training for module in model.modules()]
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -230,14 +238,20 @@ def test_ddn_leaves_what_it_cannot_fool_or_need_not():
 
 
 def test_ddn_brings_back_to_the_radius_what_it_finds_beyond():
-    model, x = Plane([1.0, 0.0], offset=0.75), points([0.2, 0.0])  # Fooled at 0.55, reached as the norm grows.
+    model, x = (
+        Plane([1.0, 0.0], offset=0.75),
+        points([0.2, 0.0]),
+    )  # Fooled at 0.55, reached as the norm grows.
     found = run_ddn(model, x, radius=0.401, steps=12)
     assert float(l2_norm(found - x)) == pytest.approx(0.401, abs=0.5 / 255)
     torch.testing.assert_close((found * 255).round() / 255, found, atol=1e-12, rtol=0)
 
 
 def test_ddn_clamps_unless_told_not_to():
-    model, x = Plane([1.0, 0.0], offset=1.1), points([0.9, 0.5])  # No image in [0, 1] lies beyond the plane.
+    model, x = (
+        Plane([1.0, 0.0], offset=1.1),
+        points([0.9, 0.5]),
+    )  # No image in [0, 1] lies beyond the plane.
     assert torch.equal(run_ddn(model, x), x)
     assert float(run_ddn(model, x, clamp=False).max()) > 1.1
 

@@ -38,15 +38,22 @@ SETTINGS = FileSettings(
 )
 ROWS = tuple(
     from_votes(idx, 3, {3: 9, 5: 1}, votes, sigma=0.5, alpha=0.001, seconds=1.5)
-    for idx, votes in zip(range(0, 8, 2), ({3: 1000}, {3: 990, 5: 10}, {3: 510, 7: 490}, {5: 1000}), strict=True)
+    for idx, votes in zip(
+        range(0, 8, 2), ({3: 1000}, {3: 990, 5: 10}, {3: 510, 7: 490}, {5: 1000}), strict=True
+    )
 )
 FIELD_LOG = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t7\t7\t1.52\t1\t0:00:03.5\n20\t9\t-1\t0.0\t0\t0:00:03.1\n"
 
 
 def whole_file(
-    folder: Path, rows: tuple[certificates.Certificate, ...] = ROWS, name: str = "c.tsv", shard: str = ""
+    folder: Path,
+    rows: tuple[certificates.Certificate, ...] = ROWS,
+    name: str = "c.tsv",
+    shard: str = "",
 ) -> Path:
-    certificates.save(Certificates(folder / name, rows, replace(SETTINGS, shard=shard)), folder / name)
+    certificates.save(
+        Certificates(folder / name, rows, replace(SETTINGS, shard=shard)), folder / name
+    )
     return folder / name
 
 
@@ -107,7 +114,9 @@ def test_a_right_file_passes_and_every_tampering_is_found(tmp_path: Path) -> Non
         "says selected": text.replace("\t3\t3:9,5:1\n2\t", "\t5\t3:9,5:1\n2\t"),
         "class of 10 or more": text.replace("3:990,5:10", "3:990,15:10"),
         "none of the 4 images": text.replace("\n6\t", "\n7\t"),
-        "comes after": text.replace("\n4\t", "\n8\t").replace("\n6\t", "\n4\t").replace("\n8\t", "\n6\t"),
+        "comes after": text.replace("\n4\t", "\n8\t")
+        .replace("\n6\t", "\n4\t")
+        .replace("\n8\t", "\n6\t"),
     }
     for problem, changed in tampered.items():
         assert changed != text, problem
@@ -136,17 +145,23 @@ def test_shards_merge_to_the_whole_and_gaps_and_doubles_are_found(tmp_path: Path
     with pytest.raises(CertificateError, match=r"image 2 is in .*odd.tsv and in .*c.tsv"):
         certificates.merge([odd, certificates.read(whole)])
     other = replace(even, settings=replace(SETTINGS, certification=replace(HOW, sigma=1.0)))
-    with pytest.raises(CertificateError, match=r"do not belong together: sigma is 0.5 there and 1.0 here"):
+    with pytest.raises(
+        CertificateError, match=r"do not belong together: sigma is 0.5 there and 1.0 here"
+    ):
         certificates.merge([odd, other])
 
 
-def test_recomputing_at_another_alpha_is_what_certifying_at_it_would_have_given(tmp_path: Path) -> None:
+def test_recomputing_at_another_alpha_is_what_certifying_at_it_would_have_given(
+    tmp_path: Path,
+) -> None:
     again = certificates.recompute(certificates.read(whole_file(tmp_path)), alpha=0.01)
     assert again.settings is not None
     assert again.settings.certification.alpha == 0.01
     assert again.rows[1].radius > ROWS[1].radius
     assert certificates.verify(again).ok
-    assert again.rows[1] == from_votes(2, 3, {3: 9, 5: 1}, {3: 990, 5: 10}, sigma=0.5, alpha=0.01, seconds=1.5)
+    assert again.rows[1] == from_votes(
+        2, 3, {3: 9, 5: 1}, {3: 990, 5: 10}, sigma=0.5, alpha=0.01, seconds=1.5
+    )
     with pytest.raises(UsageError, match="alpha"):
         certificates.recompute(again, alpha=2)
 
@@ -165,7 +180,13 @@ def test_logs_of_the_field_are_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(FIELD_LOG)
     first, second = certificates.read(path).rows
-    assert (first.idx, first.predict, first.radius, first.correct, first.seconds) == (0, 7, 1.52, True, 3.5)
+    assert (first.idx, first.predict, first.radius, first.correct, first.seconds) == (
+        0,
+        7,
+        1.52,
+        True,
+        3.5,
+    )
     assert (second.predict, second.correct, second.has_votes) == (-1, False, False)
     found = certificates.verify(certificates.read(path))
     assert (found.ok, found.rows, found.recomputed) == (True, 2, 0)
@@ -177,7 +198,9 @@ def test_logs_of_the_field_are_read(tmp_path: Path) -> None:
         FIELD_LOG.removesuffix("\n"),
         FIELD_LOG.replace("\n", "\r\n"),
         FIELD_LOG.replace("0:00:03.5", "3.5"),
-        FIELD_LOG.replace("time\n", "time\textra\n").replace("03.5\n", "03.5\tx\n").replace("03.1\n", "03.1\ty\n"),
+        FIELD_LOG.replace("time\n", "time\textra\n")
+        .replace("03.5\n", "03.5\tx\n")
+        .replace("03.1\n", "03.1\ty\n"),
     ],
     ids=["no last newline", "CRLF", "time in seconds", "more columns"],
 )
@@ -191,7 +214,9 @@ def test_logs_with_quirks_are_read(tmp_path: Path, text: str) -> None:
 def test_compressed_logs_are_read(tmp_path: Path) -> None:
     (tmp_path / "log.gz").write_bytes(gzip.compress(FIELD_LOG.encode()))
     (tmp_path / "log.xz").write_bytes(lzma.compress(FIELD_LOG.encode()))
-    assert certificates.read(tmp_path / "log.gz").rows == certificates.read(tmp_path / "log.xz").rows
+    assert (
+        certificates.read(tmp_path / "log.gz").rows == certificates.read(tmp_path / "log.xz").rows
+    )
 
 
 def test_a_cut_last_line_is_left_out_and_said(tmp_path: Path) -> None:
@@ -205,7 +230,10 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path: Path) -> None:
     [
         ("20\t9\t-1\tnan\t0\t1\n", "line 4: radius must be a number of zero or more, got 'nan'"),
         ("20\t9\t-1\t-0.5\t0\t1\n", "line 4: radius"),
-        ("20\t9\t-1\t1e26\t0\t1\n", "line 4: radius must be a number of zero or more and 1e.12 at most"),
+        (
+            "20\t9\t-1\t1e26\t0\t1\n",
+            "line 4: radius must be a number of zero or more and 1e.12 at most",
+        ),
         ("20\t9\t-1\t0.5\t0\n", "line 4: 5 columns, where the header has 6"),
         ("0\t9\t-1\t0.5\t0\t1\n", "line 4: image 0 is there already, in line 2"),
         ("x\t9\t-1\t0.5\t0\t1\n", "line 4: idx must be a whole number"),
@@ -227,8 +255,13 @@ def test_what_is_no_certificate_file_is_refused(tmp_path: Path, content: bytes) 
         certificates.read(tmp_path / "c.tsv")
 
 
-@given(st.binary(max_size=300) | st.text(alphabet="0123456789\t\n\r:,.-idxcountsn", max_size=300).map(str.encode))
-def test_only_our_own_errors_come_out_of_reading(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+@given(
+    st.binary(max_size=300)
+    | st.text(alphabet="0123456789\t\n\r:,.-idxcountsn", max_size=300).map(str.encode)
+)
+def test_only_our_own_errors_come_out_of_reading(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "c.tsv"
     for prefix in (b"", "\t".join(certificates.COLUMNS).encode() + b"\n"):
         path.write_bytes(prefix + content)
@@ -242,7 +275,10 @@ def test_settings_that_make_no_sense_are_refused_by_file_and_key(tmp_path: Path)
     text = beside.read_text()
     for changed, sentence in (
         (text.replace("alpha = 0.001", "alpha = 7"), r"c.toml: certification: alpha must lie"),
-        (text.replace("skip = 2", "skpi = 2"), r"c.toml: unknown setting 'skpi': did you mean 'skip'"),
+        (
+            text.replace("skip = 2", "skpi = 2"),
+            r"c.toml: unknown setting 'skpi': did you mean 'skip'",
+        ),
         (text.replace("format = 1", "format = 2"), r"c.toml: the format is 2"),
         (text.replace("images = 4", 'images = "4"'), r"c.toml: images: must be a whole number"),
         ("= nonsense", r"c.toml: cannot be read as TOML"),
@@ -281,6 +317,7 @@ def test_our_files_are_named_tsv(tmp_path: Path, name: str) -> None:
 
 def test_names_with_dots_have_settings_of_their_own(tmp_path: Path) -> None:
     paths = [
-        certificates.settings_path(tmp_path / name).name for name in ("m-0.25.tsv", "m-0.50.tsv.gz", "noise_0.5_1")
+        certificates.settings_path(tmp_path / name).name
+        for name in ("m-0.25.tsv", "m-0.50.tsv.gz", "noise_0.5_1")
     ]
     assert paths == ["m-0.25.toml", "m-0.50.toml", "noise_0.5_1.toml"]

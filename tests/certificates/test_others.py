@@ -61,10 +61,15 @@ def test_settings_of_something_else_are_not_overwritten(tmp_path: Path, smoothmi
         lambda: certificates.save(read(own), tmp_path / "exp1.tsv"),
         lambda: divide(tmp_path / "exp1.tsv", SETTINGS, asked=2, usual=2),
     ):
-        with pytest.raises(UsageError, match=r"exp1\.toml, which is there and is something else or damaged"):
+        with pytest.raises(
+            UsageError, match=r"exp1\.toml, which is there and is something else or damaged"
+        ):
             write()
     refused = smoothmix("certificates", "recompute", "c.tsv", "--alpha", 0.01, "--out", "exp1.tsv")
-    assert (refused.code, "exp1.toml: is there already; choose another --out" in refused.err) == (2, True)
+    assert (refused.code, "exp1.toml: is there already; choose another --out" in refused.err) == (
+        2,
+        True,
+    )
     assert theirs.read_text() == 'data = "mnist"\n'
 
 
@@ -76,13 +81,17 @@ def test_a_lock_file_of_something_else_stays(tmp_path: Path) -> None:
     assert theirs.read_text() == "packages"
 
 
-def test_a_file_system_without_locks_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with (
-        pytest.warns(UserWarning, match=r"c.tsv: its file system has no locks \(Function not implemented\)"),
+        pytest.warns(
+            UserWarning, match=r"c.tsv: its file system has no locks \(Function not implemented\)"
+        ),
         exclusive(tmp_path / "c.lock", what="c.tsv"),
     ):
         assert not is_held(tmp_path / "c.lock")

@@ -62,13 +62,23 @@ def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
     radii = RADII
     stopping = Stopping(radii=radii, max_draws=20_000)
     quick = certify_dataset(
-        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=5, stopping=stopping
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "a.tsv",
+        model_name="linear",
+        skip=5,
+        stopping=stopping,
     )
-    slow = certify_dataset(model, dataset, how(n=20_000), path=tmp_path / "e.tsv", model_name="linear", skip=5)
+    slow = certify_dataset(
+        model, dataset, how(n=20_000), path=tmp_path / "e.tsv", model_name="linear", skip=5
+    )
     truth = true_radius[::5]
     assert (quick.radius > truth).sum() <= 2  # 200 images at alpha 0.001
     assert verify(quick).ok
-    claims_fewer = replace(quick, rows=(*quick.rows[:3], replace(quick.rows[3], n=1), *quick.rows[4:]))
+    claims_fewer = replace(
+        quick, rows=(*quick.rows[:3], replace(quick.rows[3], n=1), *quick.rows[4:])
+    )
     assert [line for line in verify(claims_fewer).problems if "votes, where it says n=1" in line]
     for r in radii:
         assert abs((quick.radius >= r).mean() - (slow.radius >= r).mean()) <= 0.02
@@ -82,7 +92,13 @@ def test_a_tolerance_is_met_or_the_budget_spent(
 ) -> None:
     stopping = Stopping(tolerance=0.1, max_draws=10_000)
     file = certify_dataset(
-        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=50, stopping=stopping
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "a.tsv",
+        model_name="linear",
+        skip=50,
+        stopping=stopping,
     )
     drawn = np.array([row.n for row in file.rows])
     short = drawn < max(drawn)
@@ -92,14 +108,25 @@ def test_a_tolerance_is_met_or_the_budget_spent(
     assert (true_radius[::50][ordinary] - file.radius[ordinary] <= 0.1).all()
 
 
-def test_the_budget_is_whole_blocks_and_recorded(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+def test_the_budget_is_whole_blocks_and_recorded(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
     stopping = Stopping(max_draws=1000)
     file = certify_dataset(
-        model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=250, stopping=stopping
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "a.tsv",
+        model_name="linear",
+        skip=250,
+        stopping=stopping,
     )
     assert {row.n for row in file.rows} == {1024}
     assert file.settings is not None
-    assert (file.settings.certification.n, file.settings.stopping) == (1024, Stopping(max_draws=1024))
+    assert (file.settings.certification.n, file.settings.stopping) == (
+        1024,
+        Stopping(max_draws=1024),
+    )
     assert file.settings.guarantee == "anytime, at most 1,024 draws"
 
 
@@ -112,7 +139,13 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
     before = {row.idx: row.n for row in read(path).rows}
     grown = extend_dataset(model, dataset, how(), path=path, stopping=many)
     straight = certify_dataset(
-        model, dataset, how(), path=tmp_path / "straight.tsv", model_name="linear", skip=20, stopping=many
+        model,
+        dataset,
+        how(),
+        path=tmp_path / "straight.tsv",
+        model_name="linear",
+        skip=20,
+        stopping=many,
     )
     # Rounds are cut otherwise where the smaller budget ended, so that a few images stop a round apart.
     drawn = np.array([[row.n for row in file.rows] for file in (grown, straight)])
@@ -120,19 +153,27 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
     assert same.mean() > 0.8
     for i in np.flatnonzero(same):
         assert replace(grown.rows[i], seconds=0.0) == replace(straight.rows[i], seconds=0.0)
-    votes = np.array([(row.counts[row.selected], row.selection_counts[row.selected]) for row in grown.rows])  # type: ignore[index]
-    assert decided(votes[:, 0], drawn[0], k0=votes[:, 1], n0=100, alpha=0.001, sigma=SIGMA, stopping=many).all()
+    votes = np.array(
+        [(row.counts[row.selected], row.selection_counts[row.selected]) for row in grown.rows]
+    )  # type: ignore[index]
+    assert decided(
+        votes[:, 0], drawn[0], k0=votes[:, 1], n0=100, alpha=0.001, sigma=SIGMA, stopping=many
+    ).all()
     assert any(row.n > before[row.idx] for row in grown.rows if row.n is not None)
     assert grown.settings == straight.settings
     assert verify(grown).ok
     assert sorted(p.name for p in tmp_path.glob("grown*.t*")) == ["grown.toml", "grown.tsv"]
 
 
-def test_what_must_not_be_extended_is_refused(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+def test_what_must_not_be_extended_is_refused(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
     exact, any_time = tmp_path / "e.tsv", tmp_path / "a.tsv"
     certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500)
     rules = Stopping(max_draws=512)
-    certify_dataset(model, dataset, how(), path=any_time, model_name="linear", skip=500, stopping=rules)
+    certify_dataset(
+        model, dataset, how(), path=any_time, model_name="linear", skip=500, stopping=rules
+    )
     with pytest.raises(UsageError, match="looking at the result before drawing more"):
         extend_dataset(model, dataset, how(), path=exact, stopping=rules)
     for name, value in {"alpha": 0.01, "seed": 1, "n0": 50, "block": 128}.items():
@@ -143,7 +184,9 @@ def test_what_must_not_be_extended_is_refused(model: Linear, dataset: MemoryData
     with pytest.raises(UsageError, match="extending it takes at least as many"):
         extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
     with pytest.raises(UsageError, match="other settings: the guarantee is exact, n 512 there"):
-        certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules)
+        certify_dataset(
+            model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules
+        )
 
 
 def test_wrong_images_may_be_skipped(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
@@ -161,16 +204,26 @@ def test_wrong_images_may_be_skipped(model: Linear, dataset: MemoryDataset, tmp_
     assert verify(file).ok
 
 
-def test_time_that_is_up_leaves_a_valid_beginning(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+def test_time_that_is_up_leaves_a_valid_beginning(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
     path, rules = tmp_path / "a.tsv", Stopping(max_draws=2048)
     started = time.monotonic()
     part = certify_dataset(
-        model, dataset, how(), path=path, model_name="linear", stopping=rules, budget=Budget(seconds=1.5)
+        model,
+        dataset,
+        how(),
+        path=path,
+        model_name="linear",
+        stopping=rules,
+        budget=Budget(seconds=1.5),
     )
     assert time.monotonic() - started < 20
     assert part.missing
     assert verify(part).ok
-    assert all(row.n == 2048 for row in part.rows)  # whoever was still in work is left, not written as it stood
+    assert all(
+        row.n == 2048 for row in part.rows
+    )  # whoever was still in work is left, not written as it stood
     given_up = certify_dataset(
         model,
         dataset,
@@ -189,13 +242,17 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
 ) -> None:
     path = tmp_path / "a.tsv"
     few, many = Stopping(max_draws=512), Stopping(max_draws=4096)
-    certify_dataset(model, dataset, how(), path=path, model_name="linear", maximum=400, stopping=few)
+    certify_dataset(
+        model, dataset, how(), path=path, model_name="linear", maximum=400, stopping=few
+    )
     before = path.read_text()
     with suppress(SmoothmixError):  # on a slow machine no image is finished by then, which is said
         extend_dataset(model, dataset, how(), path=path, stopping=many, budget=Budget(seconds=0.4))
     assert (tmp_path / "a-extending.toml").exists()
     assert path.read_text() == before  # the file is the old one until the new one is whole
-    with pytest.raises(UsageError, match=r"at most 4,096 draws is not finished.*delete a-extending.tsv and"):
+    with pytest.raises(
+        UsageError, match=r"at most 4,096 draws is not finished.*delete a-extending.tsv and"
+    ):
         extend_dataset(model, dataset, how(), path=path, stopping=Stopping(max_draws=8192))
     whole = extend_dataset(model, dataset, how(), path=path, stopping=many)
     assert {row.n for row in whole.rows} == {4096}
@@ -203,15 +260,21 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
 
 
-def test_a_batch_of_anyones_images(model: Linear, dataset: MemoryDataset, true_radius: np.ndarray) -> None:
+def test_a_batch_of_anyones_images(
+    model: Linear, dataset: MemoryDataset, true_radius: np.ndarray
+) -> None:
     smoothed = Smoothed(model, sigma=SIGMA, num_classes=2)
     found = smoothed.certify(dataset.images(range(20)), seed=0, stopping=Stopping(radii=(0.25,)))
-    assert (found.label.numpy()[true_radius[:20] > 0.1] == dataset.labels[:20][true_radius[:20] > 0.1]).all()
+    assert (
+        found.label.numpy()[true_radius[:20] > 0.1] == dataset.labels[:20][true_radius[:20] > 0.1]
+    ).all()
     assert (found.radius.numpy() <= true_radius[:20]).all()
     assert found.counts.sum(1).min() < 2000
 
 
-def test_the_votes_hold_at_another_alpha(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+def test_the_votes_hold_at_another_alpha(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
     file = certify_dataset(
         model,
         dataset,
@@ -232,7 +295,9 @@ class TestStopAbstaining:
     def test_what_abstains_and_what_is_certified_stays_the_same(
         self, model: Linear, dataset: MemoryDataset, tmp_path: Path
     ) -> None:
-        near = replace(dataset, pixels=np.full_like(dataset.pixels, 0), labels=np.zeros_like(dataset.labels))
+        near = replace(
+            dataset, pixels=np.full_like(dataset.pixels, 0), labels=np.zeros_like(dataset.labels)
+        )
         for name, images in (("near", near), ("usual", dataset)):
             whole, short = (
                 certify_dataset(
@@ -265,12 +330,22 @@ def test_normal_quantiles_behind_these_tests(true_radius: np.ndarray) -> None:
     assert norm.cdf(true_radius.max() / SIGMA) < 1
 
 
-def test_rules_are_the_same_however_they_are_written(model: Linear, dataset: MemoryDataset, tmp_path: Path) -> None:
+def test_rules_are_the_same_however_they_are_written(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
     rules = Stopping(radii=[0.5, 0.25, 0.5], max_draws=512)  # type: ignore[arg-type]
     assert rules == Stopping(radii=(0.25, 0.5), max_draws=512)
     assert rules == Stopping(radii=(r / 4 for r in (2, 1)), max_draws=512)  # type: ignore[arg-type]
     first, again = (
-        certify_dataset(model, dataset, how(), path=tmp_path / "a.tsv", model_name="linear", skip=500, stopping=rules)
+        certify_dataset(
+            model,
+            dataset,
+            how(),
+            path=tmp_path / "a.tsv",
+            model_name="linear",
+            skip=500,
+            stopping=rules,
+        )
         for _ in range(2)
     )
     assert first.rows == again.rows

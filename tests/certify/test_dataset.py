@@ -28,7 +28,9 @@ IMAGES = 20
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as `train` leaves it, after one epoch: some images are right, some are not."""
     folder = tmp_path_factory.mktemp("run") / "gaussian"
-    argv = command("train", "quick/gaussian", "--epochs", 1, "--learning-rate", 0.05, "--out", folder)
+    argv = command(
+        "train", "quick/gaussian", "--epochs", 1, "--learning-rate", 0.05, "--out", folder
+    )
     subprocess.run(argv, check=True, capture_output=True)
     return folder
 
@@ -37,7 +39,9 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(run_folder: Path) -> Path:
     """The file of a run that nobody interrupts."""
     path = run_folder / "undisturbed.tsv"
-    subprocess.run(command("certify", run_folder, *SETTINGS, "--out", path), check=True, capture_output=True)
+    subprocess.run(
+        command("certify", run_folder, *SETTINGS, "--out", path), check=True, capture_output=True
+    )
     return path
 
 
@@ -62,7 +66,9 @@ def rows_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
 
 
-def kill_after(process: subprocess.Popen[bytes], path: Path, rows: int, how: signal.Signals) -> None:
+def kill_after(
+    process: subprocess.Popen[bytes], path: Path, rows: int, how: signal.Signals
+) -> None:
     """Let it write some rows, then stop it."""
     deadline = time.monotonic() + 60
     while rows_in(path) < rows and process.poll() is None and time.monotonic() < deadline:
@@ -97,11 +103,17 @@ def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_file(
     assert not list(tmp_path.glob("*.lock"))
 
 
-def test_a_full_disk_is_said_and_survived(run_folder: Path, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_said_and_survived(
+    run_folder: Path, undisturbed: Path, tmp_path: Path
+) -> None:
     """A limit on file size fails a write in the middle of a line, as a full disk does."""
     path = tmp_path / "c.tsv"
     limit = undisturbed.stat().st_size // 2
-    process = start(run_folder, path, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    process = start(
+        run_folder,
+        path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
     assert process.wait(timeout=60) == 1
     message = said(path).read_text()
     assert "could not be written" in message
@@ -123,7 +135,9 @@ def test_more_images_may_be_asked_for_later(
 ) -> None:
     path = tmp_path / "c.tsv"
     for maximum in (3, 7):
-        assert smoothmix("certify", run_folder, *SETTINGS, "--max", maximum, "--out", path).code == 0
+        assert (
+            smoothmix("certify", run_folder, *SETTINGS, "--max", maximum, "--out", path).code == 0
+        )
         assert without_time(path) == without_time(undisturbed)[: maximum + 1]
         settings = certificates.read(path).settings
         assert settings is not None
@@ -148,10 +162,17 @@ def test_other_settings_into_the_same_file_are_refused(
     run_folder: Path, undisturbed: Path, smoothmix: Run, change: tuple[object, ...], sentence: str
 ) -> None:
     before = undisturbed.read_bytes()
-    options = dict(zip(SETTINGS[::2], SETTINGS[1::2], strict=True)) | dict([change] if len(change) == 2 else [])
+    options = dict(zip(SETTINGS[::2], SETTINGS[1::2], strict=True)) | dict(
+        [change] if len(change) == 2 else []
+    )
     flags = change if len(change) == 1 else ()
     result = smoothmix(
-        "certify", run_folder, *(x for pair in options.items() for x in pair), *flags, "--out", undisturbed
+        "certify",
+        run_folder,
+        *(x for pair in options.items() for x in pair),
+        *flags,
+        "--out",
+        undisturbed,
     )
     assert result.code == 2
     assert sentence in result.err
@@ -167,14 +188,19 @@ def test_skip_wrong_spends_no_draws_on_wrong_images(
     assert certificates.verify(file).ok
     wrong = [row for row in file.rows if row.selected != row.label]
     assert 0 < len(wrong) < IMAGES
-    assert all((row.n, row.radius, row.correct, row.predict) == (0, 0.0, False, row.selected) for row in wrong)
+    assert all(
+        (row.n, row.radius, row.correct, row.predict) == (0, 0.0, False, row.selected)
+        for row in wrong
+    )
     for mine, theirs in zip(file.rows, full.rows, strict=True):
         assert mine.correct == theirs.correct
         assert mine.selection_counts == theirs.selection_counts
         assert mine.n == 0 or mine.counts == theirs.counts
 
 
-def test_a_second_process_on_the_same_file_is_refused(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+def test_a_second_process_on_the_same_file_is_refused(
+    run_folder: Path, tmp_path: Path, smoothmix: Run
+) -> None:
     path = tmp_path / "c.tsv"
     with exclusive(path.with_suffix(".lock"), what="c.tsv"):
         result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
@@ -193,7 +219,9 @@ def test_a_lock_dies_with_its_owner_and_is_not_in_the_way(tmp_path: Path) -> Non
     assert not (tmp_path / "c.lock").exists()
 
 
-def test_a_file_without_its_settings_is_not_continued(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+def test_a_file_without_its_settings_is_not_continued(
+    run_folder: Path, tmp_path: Path, smoothmix: Run
+) -> None:
     path = tmp_path / "c.tsv"
     path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t1.0\n")
     result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
@@ -219,7 +247,13 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
         command = [sys.executable, "-c", script.replace("DRAWS", str(draws))]
         # On one thread: with more, how much they hold at once is a matter of chance.
         alone = os.environ | {"OMP_NUM_THREADS": "1"}
-        used.append(float(subprocess.run(command, capture_output=True, text=True, check=True, env=alone).stdout))
+        used.append(
+            float(
+                subprocess.run(
+                    command, capture_output=True, text=True, check=True, env=alone
+                ).stdout
+            )
+        )
     assert used[1] < 120
     assert used[1] - used[0] < 40, used
 
@@ -235,21 +269,28 @@ def test_shards_of_a_run_merge_to_the_whole(
 ) -> None:
     names = [f"{part}.tsv" for part in (1, 2, 3)]
     for part, name in enumerate(names, start=1):
-        assert smoothmix("certify", run_folder, *SETTINGS, "--shard", f"{part}/3", "--out", name).code == 0
+        assert (
+            smoothmix("certify", run_folder, *SETTINGS, "--shard", f"{part}/3", "--out", name).code
+            == 0
+        )
     assert smoothmix("certificates", "merge", *names, "--out", "all.tsv").code == 0
     assert without_time(tmp_path / "all.tsv") == without_time(undisturbed)
     lacking = smoothmix("certificates", "merge", *names[:2], "--out", "some.tsv")
     assert (lacking.code, "lack 6 images" in lacking.err) == (1, True)
 
 
-def test_a_first_try_that_fails_is_not_in_the_way(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+def test_a_first_try_that_fails_is_not_in_the_way(
+    run_folder: Path, tmp_path: Path, smoothmix: Run
+) -> None:
     np.savez(tmp_path / "wrong.npz", x=np.full((3, 8, 8), 99, dtype=np.uint8), y=[0, 1, 2])
     assert smoothmix("certify", run_folder, "--data", "npz:wrong.npz", "--out", "c.tsv").code == 1
     assert sorted(path.name for path in tmp_path.glob("c.*")) == [], "nothing was begun"
     assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
 
 
-def test_other_versions_are_said_and_recorded(run_folder: Path, tmp_path: Path, smoothmix: Run) -> None:
+def test_other_versions_are_said_and_recorded(
+    run_folder: Path, tmp_path: Path, smoothmix: Run
+) -> None:
     assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
     text = (tmp_path / "c.toml").read_text()
     (tmp_path / "c.toml").write_text(re.sub('numpy = ".*"', 'numpy = "1.0"', text))

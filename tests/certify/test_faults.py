@@ -19,7 +19,14 @@ from smoothmix.certificates.tools import save
 from smoothmix.certify.dataset import Progress
 from smoothmix.errors import CertificateError
 from tests.conftest import Run
-from tests.helpers.certification import OPTIONS, assert_same, certify_as, leftovers, put_network, run_settings
+from tests.helpers.certification import (
+    OPTIONS,
+    assert_same,
+    certify_as,
+    leftovers,
+    put_network,
+    run_settings,
+)
 from tests.helpers.processes import jobs_in, until
 
 ALONE = Place()
@@ -51,7 +58,9 @@ def test_a_killed_rank_is_made_up_for_by_the_next_start(tmp_path: Path) -> None:
         assert 2 <= before < 50, "it was really interrupted"
         assert not path.exists()
         with next(tmp_path.glob("certificates-*-of-*.tsv")).open("ab") as stream:
-            stream.write(b"400\t3\t3\t0.2")  # a row that was being written when the machine went down
+            stream.write(
+                b"400\t3\t3\t0.2"
+            )  # a row that was being written when the machine went down
         again = jobs.torchrun("--nproc-per-node 2", "--", "certify", *options)
         assert again.wait() == 0, again.said
     assert again.said.count("certificates: certificates.tsv") == 1
@@ -59,9 +68,13 @@ def test_a_killed_rank_is_made_up_for_by_the_next_start(tmp_path: Path) -> None:
     assert_same(path, tmp_path / "one.tsv")
 
 
-def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(smoothmix: Run, tmp_path: Path) -> None:
+def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(
+    smoothmix: Run, tmp_path: Path
+) -> None:
     put_network(tmp_path)
-    path, first, second = (tmp_path / f"certificates{name}.tsv" for name in ("", "-1-of-2", "-2-of-2"))
+    path, first, second = (
+        tmp_path / f"certificates{name}.tsv" for name in ("", "-1-of-2", "-2-of-2")
+    )
     command = ("certify", *OPTIONS, "--skip", 10, "--shard", "1/2")
     settings = run_settings(skip=10)
     waited_for: list[tuple[int, ...]] = []
@@ -78,7 +91,9 @@ def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(smoothmix: Ru
         assert refused.code == 2
         assert "certificates-1-of-2.tsv: another smoothmix process is writing it" in refused.err
         # A process that comes later does what is free, and waits for the rest.
-        later = threading.Thread(target=certify_as, args=(ALONE, settings, path), kwargs={"on_progress": on_progress})
+        later = threading.Thread(
+            target=certify_as, args=(ALONE, settings, path), kwargs={"on_progress": on_progress}
+        )
         later.start()
         until(lambda: rows_in(second) == 50 and waited_for[-1] == (1,), "the other part")
         assert not path.exists()
@@ -112,7 +127,9 @@ def with_a_row_twice(path: Path) -> None:
     path.write_text("".join([*lines[:4], lines[3], *lines[5:]]))
 
 
-@pytest.mark.parametrize("damage", [cut_in_the_middle, overwritten, with_other_votes, with_a_row_twice])
+@pytest.mark.parametrize(
+    "damage", [cut_in_the_middle, overwritten, with_other_votes, with_a_row_twice]
+)
 def test_a_damaged_part_is_refused_by_name_and_made_again(
     tmp_path: Path, expected: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -193,7 +210,9 @@ def test_a_start_while_another_process_puts_the_parts_together(
     assert_same(path, expected)
 
 
-def test_a_whole_file_that_another_process_writes_is_not_cut_into_parts(smoothmix: Run, tmp_path: Path) -> None:
+def test_a_whole_file_that_another_process_writes_is_not_cut_into_parts(
+    smoothmix: Run, tmp_path: Path
+) -> None:
     put_network(tmp_path)
     path = tmp_path / "certificates.tsv"
     with jobs_in(tmp_path) as jobs:

@@ -26,9 +26,19 @@ def threads() -> Iterator[None]:
 def test_as_many_images_are_in_work_as_keep_the_threads_busy() -> None:
     paper = Exact(Certification(sigma=0.5))
     assert [paper.together(count) for count in (1, 2, 16, 64)] == [1, 1, 1, 3]
-    assert [Exact(Certification(sigma=0.5, n=1000)).together(count) for count in (1, 2, 16)] == [4, 8, 64]
+    assert [Exact(Certification(sigma=0.5, n=1000)).together(count) for count in (1, 2, 16)] == [
+        4,
+        8,
+        64,
+    ]
     stopping = Exact(Certification(sigma=0.5, stop_abstaining=True))
-    assert [stopping.together(count) for count in (1, 2, 16, 64, 1000)] == [1, 2, 13, 52, MOST_TOGETHER]
+    assert [stopping.together(count) for count in (1, 2, 16, 64, 1000)] == [
+        1,
+        2,
+        13,
+        52,
+        MOST_TOGETHER,
+    ]
 
 
 def test_images_are_looked_at_after_whole_blocks_and_after_all_draws() -> None:

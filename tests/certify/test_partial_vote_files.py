@@ -32,14 +32,18 @@ RULES = Stopping(radii=(0.5,), max_draws=2560)
 
 
 def settings(how: Certification = EXACT, rules: Stopping | None = None) -> FileSettings:
-    return file_settings(IsBright(), images(), how, model_name="bright", weights="bright.pt", stopping=rules)
+    return file_settings(
+        IsBright(), images(), how, model_name="bright", weights="bright.pt", stopping=rules
+    )
 
 
 @pytest.fixture
 def row(tmp_path: Path) -> Certificate:
     """Image 0 with two blocks of its votes."""
     how = replace(EXACT, n=512)
-    whole = certify_dataset(IsBright(), images(), how, path=tmp_path / "row" / "r.tsv", model_name="bright", maximum=1)
+    whole = certify_dataset(
+        IsBright(), images(), how, path=tmp_path / "row" / "r.tsv", model_name="bright", maximum=1
+    )
     return whole.rows[0]
 
 
@@ -48,7 +52,9 @@ def test_votes_of_another_run_are_not_taken_up(tmp_path: Path, row: Certificate)
     keep_begun(path, other, [row])
     assert load_begun(path, settings()) == {}
     keep_begun(path, settings(), [row])
-    assert load_begun(path, settings()) == {0: replace(row, seconds=load_begun(path, settings())[0].seconds)}
+    assert load_begun(path, settings()) == {
+        0: replace(row, seconds=load_begun(path, settings())[0].seconds)
+    }
     begun_path(path).write_text("nonsense")
     with pytest.warns(UserWarning, match="a-begun.tsv.*the images that it held are begun anew"):
         assert load_begun(path, settings()) == {}
@@ -65,9 +71,14 @@ def test_a_full_disk_leaves_no_votes_under_the_settings_of_others(
 
     with monkeypatch.context() as patched:
         patched.setattr(tools, "atomic_write", full)
-        with pytest.raises(SmoothmixError, match=r"a-begun.tsv: the images in work could not be kept \(No space left"):
+        with pytest.raises(
+            SmoothmixError,
+            match=r"a-begun.tsv: the images in work could not be kept \(No space left",
+        ):
             keep_begun(path, settings(), [row])
-    assert load_settings(begun_path(path)) == settings(), "the settings were written, and the rows were not"
+    assert load_settings(begun_path(path)) == settings(), (
+        "the settings were written, and the rows were not"
+    )
     assert load_begun(path, settings()) == {}
 
 
@@ -122,16 +133,22 @@ def a_look_and_two_in_work(path: Path) -> FileSettings:
     """A file with the first two of 20 images, and two blocks of votes of images 6 and 7, which others will come to."""
     every, short = settings(), settings(replace(EXACT, n=512))
     certify_file(IsBright(), images(), replace(every, images=2), path=path)
-    rows = certify_file(IsBright(), images(), replace(short, images=8), path=path.with_name("short.tsv")).rows
+    rows = certify_file(
+        IsBright(), images(), replace(short, images=8), path=path.with_name("short.tsv")
+    ).rows
     keep_begun(path, every, rows[6:8])
     return every
 
 
-def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(tmp_path: Path) -> None:
+def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.tsv"
     every = a_look_and_two_in_work(path)
     every.save(settings_path(path))
-    certify_together(IsBright(), images(), replace(every, images=3), path=path, place=Place(), shards="1,2/2")
+    certify_together(
+        IsBright(), images(), replace(every, images=3), path=path, place=Place(), shards="1,2/2"
+    )
     assert [row.idx for row in read(path).rows] == [0, 1, 2]
     assert load_begun(path, every).keys() == {6, 7}
 
@@ -142,7 +159,12 @@ def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) ->
     division = divide(path, every, asked=2, usual=2)
     assert all(division.deal(part) for part in division.parts)
     before = {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")}
-    assert {"a-1-of-2.tsv", "a-1-of-2-begun.tsv", "a-2-of-2.tsv", "a-2-of-2-begun.tsv"} < before.keys()
+    assert {
+        "a-1-of-2.tsv",
+        "a-1-of-2-begun.tsv",
+        "a-2-of-2.tsv",
+        "a-2-of-2-begun.tsv",
+    } < before.keys()
     certify_together(IsBright(), images(), replace(every, images=2), path=path, place=Place())
     assert {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")} == before
 
@@ -158,13 +180,17 @@ def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weig
         if path.exists():
             break
         try:
-            certify_file(IsBright(), images(), settings(HOW, RULES), path=path, budget=Budget(seconds=1e-3))
+            certify_file(
+                IsBright(), images(), settings(HOW, RULES), path=path, budget=Budget(seconds=1e-3)
+            )
         except SmoothmixError:
             continue
     spent = sum(row.n or 0 for row in load_begun(path, settings(HOW, RULES)).values())
     spent += sum(row.n or 0 for row in read(path).rows)
     drawn.clear()
-    extended = extend_dataset(IsBright(), images(), HOW, path=path, stopping=Stopping(max_draws=2560))
+    extended = extend_dataset(
+        IsBright(), images(), HOW, path=path, stopping=Stopping(max_draws=2560)
+    )
     assert {row.n for row in extended.rows} == {2560}
     assert 20 * 2560 - spent <= sum(drawn) <= 20 * 2560 - spent + 20 * HOW.n0
     assert extended.settings is not None
@@ -189,7 +215,9 @@ def test_many_parts_may_be_held_at_once() -> None:
         allow_open_files(3)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 400
         if hard != resource.RLIM_INFINITY:
-            with pytest.raises(SmoothmixError, match=r"open files to be put together, and this system allows"):
+            with pytest.raises(
+                SmoothmixError, match=r"open files to be put together, and this system allows"
+            ):
                 allow_open_files(hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -210,11 +238,15 @@ def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: P
     path = tmp_path / "a.tsv"
 
     def run(by: float, maximum: int) -> None:
-        certify_dataset(Shifted(by), images(), EXACT, path=path, model_name="shifted", maximum=maximum)
+        certify_dataset(
+            Shifted(by), images(), EXACT, path=path, model_name="shifted", maximum=maximum
+        )
 
     run(0.0, 1)
     run(1e-5, 2)  # what another machine's rounding may do
-    with pytest.raises(UsageError, match="the same weights and gives other logits: its code or its settings have"):
+    with pytest.raises(
+        UsageError, match="the same weights and gives other logits: its code or its settings have"
+    ):
         run(0.2, 3)
     assert len(read(path).rows) == 2
     first = read(path).settings
@@ -228,8 +260,17 @@ def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: P
 def test_own_data_that_was_moved_is_the_same_data(tmp_path: Path) -> None:
     path, moved = tmp_path / "a.tsv", replace(images(), name="npz:elsewhere.npz")
     certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", maximum=1)
-    assert len(certify_dataset(IsBright(), moved, EXACT, path=path, model_name="bright", maximum=2).rows) == 2
-    other = certify_dataset(IsBright(), moved, EXACT, path=tmp_path / "b.tsv", model_name="bright", maximum=2)
+    assert (
+        len(
+            certify_dataset(
+                IsBright(), moved, EXACT, path=path, model_name="bright", maximum=2
+            ).rows
+        )
+        == 2
+    )
+    other = certify_dataset(
+        IsBright(), moved, EXACT, path=tmp_path / "b.tsv", model_name="bright", maximum=2
+    )
     assert other.settings is not None
     assert other.settings.data == "npz:elsewhere.npz"
     assert what_differs([measure(path), measure(tmp_path / "b.tsv")]) == []

@@ -48,13 +48,23 @@ def images() -> MemoryDataset:
     greys = 0.5 + np.array([0.5] + [1.5] * 19, dtype=np.float32) / 4
     pixels = np.broadcast_to(greys[:, None, None, None], (20, 1, 4, 4)).copy()
     return MemoryDataset(
-        name="greys", split="test", labels=np.ones(20, dtype=np.int64), class_names=("dark", "bright"), pixels=pixels
+        name="greys",
+        split="test",
+        labels=np.ones(20, dtype=np.int64),
+        class_names=("dark", "bright"),
+        pixels=pixels,
     )
 
 
 def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf")) -> Certificates:
     return certify_dataset(
-        IsBright(), images(), HOW, path=path, model_name="bright", stopping=rules, budget=Budget(seconds=seconds)
+        IsBright(),
+        images(),
+        HOW,
+        path=path,
+        model_name="bright",
+        stopping=rules,
+        budget=Budget(seconds=seconds),
     )
 
 
@@ -94,7 +104,12 @@ def test_sittings_that_are_too_short_for_an_image_get_there_and_draw_nothing_twi
     assert sittings > 2
     assert sum(drawn) == expected
     assert without_time(tmp_path / "a.tsv") == without_time(whole.path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv", "whole.toml", "whole.tsv"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "a.toml",
+        "a.tsv",
+        "whole.toml",
+        "whole.tsv",
+    ]
 
 
 class Slowly(IsBright):
@@ -110,11 +125,15 @@ def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list
 
     def run(path: Path, seconds: float) -> Certificates:
         budget = Budget(seconds=seconds)
-        return certify_dataset(Slowly(), images(), HOW, path=path, model_name="b", stopping=rules, budget=budget)
+        return certify_dataset(
+            Slowly(), images(), HOW, path=path, model_name="b", stopping=rules, budget=budget
+        )
 
     threads = torch.get_num_threads()
     try:
-        torch.set_num_threads(2)  # which get through 20 blocks in the time, of the 40 that one round has
+        torch.set_num_threads(
+            2
+        )  # which get through 20 blocks in the time, of the 40 that one round has
         sittings = in_sittings(lambda: run(path, 0.1), path)
     finally:
         torch.set_num_threads(threads)
@@ -126,23 +145,32 @@ def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list
     assert without_time(path) == without_time(whole.path)
 
 
-def test_an_extension_in_short_sittings_says_that_it_is_not_done(tmp_path: Path, drawn: list[int]) -> None:
+def test_an_extension_in_short_sittings_says_that_it_is_not_done(
+    tmp_path: Path, drawn: list[int]
+) -> None:
     path = tmp_path / "a.tsv"
     certify(path, rules=Stopping(radii=(0.5,), max_draws=5120))
     before = path.read_bytes()
     more = Stopping(max_draws=10_240)
     with pytest.raises(
-        SmoothmixError, match=r"a-extending.tsv: the first image could not be finished in the time given"
+        SmoothmixError,
+        match=r"a-extending.tsv: the first image could not be finished in the time given",
     ):
-        extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=1e-6))
+        extend_dataset(
+            IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=1e-6)
+        )
     assert path.read_bytes() == before
     drawn.clear()
     in_sittings(
-        lambda: extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=0.01)),
+        lambda: extend_dataset(
+            IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=0.01)
+        ),
         tmp_path / "a-extending.tsv",
     )
     assert {row.n for row in read(path).rows} == {10_240}
-    assert sum(drawn) == 20 * 10_240 - sum(int(line.split(b"\t")[7]) for line in before.splitlines()[1:])
+    assert sum(drawn) == 20 * 10_240 - sum(
+        int(line.split(b"\t")[7]) for line in before.splitlines()[1:]
+    )
 
 
 def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path: Path) -> None:
@@ -157,8 +185,12 @@ def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path
 EXACT = Certification(sigma=0.5, n=20_000, stop_abstaining=True)
 
 
-def certify_exactly(path: Path, on_progress: Callable[[Progress], None] = lambda state: None) -> Certificates:
-    return certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", on_progress=on_progress)
+def certify_exactly(
+    path: Path, on_progress: Callable[[Progress], None] = lambda state: None
+) -> Certificates:
+    return certify_dataset(
+        IsBright(), images(), EXACT, path=path, model_name="bright", on_progress=on_progress
+    )
 
 
 def die(path: str, mode: str) -> None:
@@ -177,7 +209,9 @@ def die(path: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "anytime"])
-def test_a_killed_run_goes_on_with_the_votes_that_were_kept(mode: str, tmp_path: Path, drawn: list[int]) -> None:
+def test_a_killed_run_goes_on_with_the_votes_that_were_kept(
+    mode: str, tmp_path: Path, drawn: list[int]
+) -> None:
     path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
     script = f"import test_certify_begun as here; here.die({str(path)!r}, {mode!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
@@ -189,30 +223,40 @@ def test_a_killed_run_goes_on_with_the_votes_that_were_kept(mode: str, tmp_path:
     rest = sum(drawn)
     drawn.clear()
     run(tmp_path / "whole.tsv")
-    assert rest == sum(drawn) - kept - len(in_work) * HOW.n0  # those that go on need no new selection either
+    assert (
+        rest == sum(drawn) - kept - len(in_work) * HOW.n0
+    )  # those that go on need no new selection either
     assert without_time(path) == without_time(tmp_path / "whole.tsv")
     assert not begun_path(path).exists()
 
 
-def test_an_image_in_work_certifies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_in_work_certifies_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = certify_exactly(tmp_path / "a.tsv").settings
     assert settings is not None
     for name in ("SECONDS_BETWEEN_TELLING", "SECONDS_BETWEEN_KEEPING"):
         monkeypatch.setattr(certify_rows, name, -1.0)  # every block
     kept: list[Certificate] = []
     with certify_run.file_sampler(IsBright(), settings) as sampler:
-        (whole,) = certified_rows(sampler, iter([(1, 1, images().images([1])[0])]), EXACT, keep=kept.extend)
+        (whole,) = certified_rows(
+            sampler, iter([(1, 1, images().images([1])[0])]), EXACT, keep=kept.extend
+        )
     assert {row.n for row in kept} == {*range(0, EXACT.n, 256), EXACT.n}
     assert all((row.predict, row.radius) == (-1, 0.0) for row in kept if row.n != EXACT.n)
     assert [row for row in kept if row.n == EXACT.n][-1].counts == whole.counts
     assert whole.radius > 0
 
 
-def test_progress_is_told_while_an_image_is_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told_while_an_image_is_in_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(certify_rows, "SECONDS_BETWEEN_TELLING", -1.0)
     told: list[Progress] = []
     certify_exactly(tmp_path / "a.tsv", told.append)
-    done = [state.done + state.draws / state.planned if state.planned else state.done for state in told]
+    done = [
+        state.done + state.draws / state.planned if state.planned else state.done for state in told
+    ]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 20)
     assert len(set(done)) > 20 * 50
@@ -235,7 +279,19 @@ def test_a_run_that_is_told_to_stop_keeps_every_vote(
         "    return Slow(784, 10)\n"
     )
     how = ["--n", "200000"] + (["--mode", "anytime"] if mode == "anytime" else [])
-    words = ["certify", "--model", "slow:make", "--num-classes", "10", "--sigma", "1", "--data", "sample", "--max", "2"]
+    words = [
+        "certify",
+        "--model",
+        "slow:make",
+        "--num-classes",
+        "10",
+        "--sigma",
+        "1",
+        "--data",
+        "sample",
+        "--max",
+        "2",
+    ]
     job = jobs.start(list(command(*words, *how, "--out", "a.tsv")), PYTHONPATH=str(tmp_path))
     until(settings_path(tmp_path / "a.tsv").exists, "the beginning")
     time.sleep(3)

@@ -36,12 +36,16 @@ def test_the_radius_of_a_linear_classifier_is_its_distance_to_the_boundary_at_mo
     images = torch.rand(50, 1, 3, 3, generator=torch.Generator().manual_seed(1))
     direction = (model.weight[1] - model.weight[0]).detach()
     distance = (images.flatten(1) @ direction).abs() / direction.norm()
-    certified = sm.Smoothed(model, sigma=0.25, num_classes=2).certify(images, n0=20, n=20_000, alpha=0.001, seed=1)
+    certified = sm.Smoothed(model, sigma=0.25, num_classes=2).certify(
+        images, n0=20, n=20_000, alpha=0.001, seed=1
+    )
     sure = certified.label >= 0
     assert sure.float().mean() > 0.9
     assert (certified.label[sure] == model(images).argmax(1)[sure]).all()
     assert (certified.radius <= distance + 1e-6).all()
-    reachable = torch.minimum(distance.double(), torch.tensor(0.25 * norm.ppf(0.001 ** (1 / 20_000))))
+    reachable = torch.minimum(
+        distance.double(), torch.tensor(0.25 * norm.ppf(0.001 ** (1 / 20_000)))
+    )
     assert (reachable - certified.radius).median() < 0.02, "and it is nearly that far"
 
 
@@ -69,7 +73,9 @@ def test_the_network_is_left_as_it_was() -> None:
     sm.Smoothed(model, sigma=0.5, num_classes=10).certify(IMAGES, n0=20, n=200)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+    assert all(
+        parameter.grad is None and parameter.requires_grad for parameter in model.parameters()
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +88,9 @@ def test_the_network_is_left_as_it_was() -> None:
         ({"precision": "fp16"}, "precision must be one of fp32, bf16"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(settings: dict[str, object], sentence: str) -> None:
+def test_settings_that_cannot_be_are_refused_at_once(
+    settings: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(UsageError, match=sentence):
         smoothed(**settings)
 
@@ -104,7 +112,10 @@ def test_settings_that_cannot_be_are_refused_at_once(settings: dict[str, object]
             "at most max_draws, which is 100,000 there: leave out n",
         ),
         ({"stopping": sm.Stopping(radii=(0.1,), max_draws=5)}, "can never certify anything"),
-        ({"stopping": sm.Stopping(max_draws=10)}, "10 draws can never certify anything in mode anytime"),
+        (
+            {"stopping": sm.Stopping(max_draws=10)},
+            "10 draws can never certify anything in mode anytime",
+        ),
     ],
 )
 def test_requests_that_cannot_be_are_refused(asked: dict[str, object], sentence: str) -> None:
@@ -133,12 +144,17 @@ def test_predictions_take_whole_numbers_of_draws_and_a_tensor_may_number_the_ima
     with pytest.raises(UsageError, match=r"n must be a whole number, got 1000.0"):
         smoothed().predict(IMAGES, n=1e3)  # type: ignore[arg-type]
     by_list, by_tensor = (
-        smoothed().votes(IMAGES, n=20, seed=0, index=i) for i in ([3, 5, 7, 9], torch.arange(3, 10, 2))
+        smoothed().votes(IMAGES, n=20, seed=0, index=i)
+        for i in ([3, 5, 7, 9], torch.arange(3, 10, 2))
     )
     assert torch.equal(by_list, by_tensor)
 
 
-def test_images_that_want_a_gradient_are_certified_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+def test_images_that_want_a_gradient_are_certified_without_a_word(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     wanting = IMAGES.clone().requires_grad_()
-    assert torch.equal(smoothed().votes(wanting, n=20, seed=0), smoothed().votes(IMAGES, n=20, seed=0))
+    assert torch.equal(
+        smoothed().votes(wanting, n=20, seed=0), smoothed().votes(IMAGES, n=20, seed=0)
+    )
     assert [str(each.message) for each in recwarn] == []

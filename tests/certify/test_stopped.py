@@ -23,7 +23,15 @@ from smoothmix.certify.loop import Budget
 from smoothmix.certify.workers import certify_together
 from smoothmix.inference.prepare import engine_name
 from smoothmix.stats.anytime import Stopping
-from tests.certify.test_partial_votes import EXACT, HOW, RULES, IsBright, certify, certify_exactly, drawn, images  # noqa: F401
+from tests.certify.test_partial_votes import (
+    EXACT,
+    HOW,
+    RULES,
+    IsBright,
+    certify,
+    certify_exactly,
+    images,
+)
 from tests.conftest import ROOT, Run
 from tests.helpers.certification import without_time
 from tests.helpers.studies import run_folder, trained
@@ -75,7 +83,7 @@ def test_a_second_sigterm_does_not_break_off_the_saving() -> None:
 def test_an_image_is_not_lost_between_its_last_draw_and_its_row(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    drawn: list[int],  # noqa: F811
+    drawn: list[int],
 ) -> None:
     whole = certify_exactly(tmp_path / "whole.tsv")
     expected, path = sum(drawn), tmp_path / "a.tsv"
@@ -103,7 +111,15 @@ def fill_the_disk(path: str) -> None:
     def fill(state: Progress) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
 
-    certify_dataset(IsBright(), images(), HOW, path=Path(path), model_name="bright", stopping=RULES, on_progress=fill)
+    certify_dataset(
+        IsBright(),
+        images(),
+        HOW,
+        path=Path(path),
+        model_name="bright",
+        stopping=RULES,
+        on_progress=fill,
+    )
 
 
 def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None:
@@ -121,7 +137,9 @@ def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None
 
 def test_a_look_at_fewer_images_leaves_those_in_work(tmp_path: Path) -> None:
     def run(maximum: int) -> None:
-        certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", maximum=maximum)
+        certify_dataset(
+            IsBright(), images(), EXACT, path=path, model_name="bright", maximum=maximum
+        )
 
     path = tmp_path / "a.tsv"
     run(4)
@@ -136,24 +154,35 @@ def test_a_look_at_fewer_images_leaves_those_in_work(tmp_path: Path) -> None:
 
 def test_an_extension_does_not_go_back_to_what_a_finished_image_once_had(
     tmp_path: Path,
-    drawn: list[int],  # noqa: F811
+    drawn: list[int],
 ) -> None:
     path, more = tmp_path / "a.tsv", Stopping(max_draws=2560)
     certify(path, rules=Stopping(radii=(0.5,), max_draws=256))
     old = read(path)
     certify(tmp_path / "more.tsv", rules=Stopping(max_draws=1024))
     assert old.settings is not None
-    extend_dataset(IsBright(), images(), old.settings.certification, path=path, stopping=Stopping(max_draws=1024))
+    extend_dataset(
+        IsBright(),
+        images(),
+        old.settings.certification,
+        path=path,
+        stopping=Stopping(max_draws=1024),
+    )
     now = read(path)
     assert now.settings is not None
-    keep_begun(path, now.settings, old.rows)  # left by a process that was killed when it had written them
+    keep_begun(
+        path, now.settings, old.rows
+    )  # left by a process that was killed when it had written them
     drawn.clear()
     extend_dataset(IsBright(), images(), now.settings.certification, path=path, stopping=more)
     assert sum(drawn) == 20 * (2560 - 1024)
 
 
 def test_parts_leave_nothing_of_images_in_work(tmp_path: Path) -> None:
-    path, settings = tmp_path / "a.tsv", file_settings(IsBright(), images(), EXACT, model_name="bright")
+    path, settings = (
+        tmp_path / "a.tsv",
+        file_settings(IsBright(), images(), EXACT, model_name="bright"),
+    )
     certify_together(IsBright(), images(), settings, path=path, place=Place(), shards="1/2")
     first = Part(path, 1, 2)
     keep_begun(first.path, first.settings(settings), read(first.path).rows[-1:])
@@ -161,7 +190,9 @@ def test_parts_leave_nothing_of_images_in_work(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
 
 
-def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(smoothmix: Run, tmp_path: Path) -> None:
+def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(
+    smoothmix: Run, tmp_path: Path
+) -> None:
     run_folder(tmp_path / "run", trained())
     how = ("--max", 2, "--mode", "anytime", "--radii", "0.5", "--seconds", "0.000001")
     stopped = smoothmix("certify", "run", *how)
@@ -170,15 +201,26 @@ def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(smoothm
 
 
 def test_a_library_call_hears_of_it_too(tmp_path: Path) -> None:
-    settings = file_settings(IsBright(), images(), EXACT, model_name="bright", stopping=Stopping(max_draws=2560))
+    settings = file_settings(
+        IsBright(), images(), EXACT, model_name="bright", stopping=Stopping(max_draws=2560)
+    )
     with pytest.raises(Stopped):
-        certify_file(IsBright(), images(), settings, path=tmp_path / "a.tsv", budget=Budget(seconds=1e-6))
+        certify_file(
+            IsBright(), images(), settings, path=tmp_path / "a.tsv", budget=Budget(seconds=1e-6)
+        )
 
 
-def test_images_beyond_the_maximum_are_not_waited_for_by_the_same_command(smoothmix: Run, tmp_path: Path) -> None:
+def test_images_beyond_the_maximum_are_not_waited_for_by_the_same_command(
+    smoothmix: Run, tmp_path: Path
+) -> None:
     run_folder(tmp_path / "run", trained())
     certify_three = ("certify", "run", "--n", 300, "--max", 3, "--out", "a.tsv")
     assert smoothmix(*certify_three).code == 0
     settings = tmp_path / "a.toml"
-    settings.write_text(settings.read_text().replace("images = 3", "images = 6"))  # begun for six, and interrupted
-    assert "left: the file was begun for more than --max 3: leave that out" in smoothmix(*certify_three).err
+    settings.write_text(
+        settings.read_text().replace("images = 3", "images = 6")
+    )  # begun for six, and interrupted
+    assert (
+        "left: the file was begun for more than --max 3: leave that out"
+        in smoothmix(*certify_three).err
+    )

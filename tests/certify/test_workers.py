@@ -43,7 +43,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestFile:
     @pytest.mark.parametrize("processes", [1, 2, 3])
-    def test_it_is_the_same_for_any_number_of_processes(self, tmp_path: Path, expected: Path, processes: int) -> None:
+    def test_it_is_the_same_for_any_number_of_processes(
+        self, tmp_path: Path, expected: Path, processes: int
+    ) -> None:
         path = tmp_path / "c.tsv"
         outcomes = certify_with(processes, run_settings(), path)
         assert_same(path, expected)
@@ -72,7 +74,9 @@ class TestFile:
 
 
 class TestGoingOn:
-    def test_what_one_process_left_is_dealt_out_and_not_drawn_again(self, tmp_path: Path, expected: Path) -> None:
+    def test_what_one_process_left_is_dealt_out_and_not_drawn_again(
+        self, tmp_path: Path, expected: Path
+    ) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(maximum=15), path)
         before = path.read_bytes()
@@ -83,24 +87,32 @@ class TestGoingOn:
     def test_what_many_left_is_finished_by_one(self, tmp_path: Path, expected: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(), path, shards="2,3/4")
-        rows = {row.idx: row for part in (2, 3) for row in read(tmp_path / f"c-{part}-of-4.tsv").rows}
+        rows = {
+            row.idx: row for part in (2, 3) for row in read(tmp_path / f"c-{part}-of-4.tsv").rows
+        }
         assert certify_as(ALONE, run_settings(), path).file is not None
         assert_same(path, expected)
         assert rows.items() <= {row.idx: row for row in read(path).rows}.items()
 
     @pytest.mark.parametrize("processes", [1, 3, 5])
-    def test_another_number_of_processes_goes_on(self, tmp_path: Path, expected: Path, processes: int) -> None:
+    def test_another_number_of_processes_goes_on(
+        self, tmp_path: Path, expected: Path, processes: int
+    ) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(), path, shards="1/4")
         certify_with(processes, run_settings(), path)
         assert_same(path, expected)
 
-    def test_a_process_does_the_work_of_those_that_never_come(self, tmp_path: Path, expected: Path) -> None:
+    def test_a_process_does_the_work_of_those_that_never_come(
+        self, tmp_path: Path, expected: Path
+    ) -> None:
         path = tmp_path / "c.tsv"
         assert certify_as(Place(1, 3), run_settings(), path).file is not None
         assert_same(path, expected)
 
-    def test_more_images_may_be_asked_for_later_but_not_fewer(self, tmp_path: Path, expected: Path) -> None:
+    def test_more_images_may_be_asked_for_later_but_not_fewer(
+        self, tmp_path: Path, expected: Path
+    ) -> None:
         path = tmp_path / "c.tsv"
         certify_with(2, run_settings(maximum=9), path)
         assert without_time(path) == without_time(expected)[:10]
@@ -120,8 +132,14 @@ class TestGoingOn:
         assert merged.versions["scipy"] == f"1.0, {settings.versions['scipy']}"
 
     def test_time_that_is_up_leaves_the_rest_for_the_same_command(self, tmp_path: Path) -> None:
-        path, settings, no_time = tmp_path / "c.tsv", run_settings(anytime=True), Budget(seconds=1e-6)
-        with pytest.raises(SmoothmixError, match="the first image could not be finished in the time given"):
+        path, settings, no_time = (
+            tmp_path / "c.tsv",
+            run_settings(anytime=True),
+            Budget(seconds=1e-6),
+        )
+        with pytest.raises(
+            SmoothmixError, match="the first image could not be finished in the time given"
+        ):
             certify_as(Place(0, 2), settings, path, budget=no_time)
         certify_as(ALONE, settings, path, shards="2/4")
         outcome = certify_as(Place(0, 2), settings, path, budget=no_time)
@@ -136,11 +154,14 @@ class TestRefusals:
         certify_as(ALONE, run_settings(maximum=4), path, shards="1/2")
         for shards in ("", "2/2"):
             with pytest.raises(
-                UsageError, match=r"c-1-of-2.tsv: was begun with other settings: n is 300 there and 900"
+                UsageError,
+                match=r"c-1-of-2.tsv: was begun with other settings: n is 300 there and 900",
             ):
                 certify_as(ALONE, run_settings(maximum=4, n=900), path, shards=shards)
         certify_as(ALONE, run_settings(maximum=4), path, shards="2/2")
-        with pytest.raises(UsageError, match=r"c.tsv: was begun with other settings: n is 300 there and 900 here"):
+        with pytest.raises(
+            UsageError, match=r"c.tsv: was begun with other settings: n is 300 there and 900 here"
+        ):
             certify_as(Place(0, 2), run_settings(maximum=4, n=900), path)
 
     def test_a_first_try_that_made_no_row_is_not_in_the_way(self, tmp_path: Path) -> None:
@@ -154,8 +175,12 @@ class TestRefusals:
         certify_as(ALONE, run_settings(), path, shards="1/2")
         with pytest.raises(UsageError, match=r"is cut into 2 parts already: give --shard part/2"):
             certify_as(ALONE, run_settings(), path, shards="1/3")
-        (tmp_path / "c-1-of-3.toml").write_bytes((tmp_path / "c-1-of-2.toml").read_bytes().replace(b"1/2", b"1/3"))
-        with pytest.raises(UsageError, match="is cut into 2 and into 3 parts; delete the parts of one kind"):
+        (tmp_path / "c-1-of-3.toml").write_bytes(
+            (tmp_path / "c-1-of-2.toml").read_bytes().replace(b"1/2", b"1/3")
+        )
+        with pytest.raises(
+            UsageError, match="is cut into 2 and into 3 parts; delete the parts of one kind"
+        ):
             certify_as(Place(0, 2), run_settings(), path)
 
     def test_a_file_without_its_settings(self, tmp_path: Path) -> None:
@@ -182,14 +207,18 @@ class TestRefusals:
         with pytest.raises(CertificateError, match=r"has image 150, which none of its parts has"):
             certify_as(ALONE, run_settings(maximum=4), path, shards="2/2", on_progress=meanwhile)
 
-    @pytest.mark.parametrize("shards", ["0/2", "3/2", "1,3/2", "a/b", "1", "1/0", "-1/2", "/", "1,/2", ",1/2", "1/2/3"])
+    @pytest.mark.parametrize(
+        "shards", ["0/2", "3/2", "1,3/2", "a/b", "1", "1/0", "-1/2", "/", "1,/2", ",1/2", "1/2/3"]
+    )
     def test_shards_that_cannot_be(self, shards: str) -> None:
         with pytest.raises(UsageError, match="a shard is written part/parts"):
             parse_shards(shards)
 
 
 class TestCommand:
-    def test_a_job_array_makes_the_whole_file(self, smoothmix: Run, tmp_path: Path, expected: Path) -> None:
+    def test_a_job_array_makes_the_whole_file(
+        self, smoothmix: Run, tmp_path: Path, expected: Path
+    ) -> None:
         put_network(tmp_path)
         first = smoothmix("certify", *OPTIONS, "--skip", 25, "--shard", "2/4")
         assert first.code == 0, first.err
@@ -208,11 +237,19 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (("--shard", "1,2/3", "--out", "c.tsv"), "--out with --shard goes with one part and one process"),
-            (("--shard", "1,2/3", "--mode", "anytime", "--extend"), "--extend with --shard goes with one part"),
+            (
+                ("--shard", "1,2/3", "--out", "c.tsv"),
+                "--out with --shard goes with one part and one process",
+            ),
+            (
+                ("--shard", "1,2/3", "--mode", "anytime", "--extend"),
+                "--extend with --shard goes with one part",
+            ),
         ],
     )
-    def test_misuse(self, smoothmix: Run, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    def test_misuse(
+        self, smoothmix: Run, tmp_path: Path, options: tuple[str, ...], message: str
+    ) -> None:
         put_network(tmp_path)
         result = smoothmix("certify", *OPTIONS, *options)
         assert result.code == 2
@@ -221,12 +258,22 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("certify", *OPTIONS, "--mode", "anytime", "--extend"), "--extend draws further in one file: start it"),
-            (("predict", "--model", "digits:make"), "predict writes its lines with one process: start it"),
+            (
+                ("certify", *OPTIONS, "--mode", "anytime", "--extend"),
+                "--extend draws further in one file: start it",
+            ),
+            (
+                ("predict", "--model", "digits:make"),
+                "predict writes its lines with one process: start it",
+            ),
         ],
     )
     def test_some_things_are_for_one_process(
-        self, smoothmix: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[object, ...], message: str
+        self,
+        smoothmix: Run,
+        monkeypatch: pytest.MonkeyPatch,
+        arguments: tuple[object, ...],
+        message: str,
     ) -> None:
         for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
             monkeypatch.setenv(name, value)
@@ -234,7 +281,9 @@ class TestCommand:
         assert result.code == 2
         assert f"{message} without torchrun" in result.err
 
-    def test_every_process_takes_a_gpu_of_its_own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_process_takes_a_gpu_of_its_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from smoothmix.cli.options import ModelOptions
         from smoothmix.cli.target import load_target
 
@@ -258,7 +307,10 @@ class TestLaunchers:
         place = f"--nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {free_port()}"
         with jobs_in(tmp_path) as jobs:
             nodes = [
-                jobs.torchrun(f"{place} --node-rank {node}", "--", "certify", *OPTIONS, "--skip", 25) for node in (0, 1)
+                jobs.torchrun(
+                    f"{place} --node-rank {node}", "--", "certify", *OPTIONS, "--skip", 25
+                )
+                for node in (0, 1)
             ]
             assert [node.wait() for node in nodes] == [0, 0], [node.said for node in nodes]
         assert_same(tmp_path / "certificates.tsv", expected)
@@ -266,15 +318,43 @@ class TestLaunchers:
         assert "average certified radius" not in nodes[1].said
 
     def test_reproduce_trains_and_certifies_with_all_ranks(self, tmp_path: Path) -> None:
-        rows = ("--rows", "gaussian", "--epochs", 1, "--n", 200, "--max", 6, "--skip", 100, "--device", "cpu")
+        rows = (
+            "--rows",
+            "gaussian",
+            "--epochs",
+            1,
+            "--n",
+            200,
+            "--max",
+            6,
+            "--skip",
+            100,
+            "--device",
+            "cpu",
+        )
         with jobs_in(tmp_path) as jobs:
             job = jobs.torchrun(
-                "--nproc-per-node 2", "--", "reproduce", "quick", *rows, "--out", "out", "--format", "csv"
+                "--nproc-per-node 2",
+                "--",
+                "reproduce",
+                "quick",
+                *rows,
+                "--out",
+                "out",
+                "--format",
+                "csv",
             )
             assert job.wait() == 0, job.said
         assert job.said.count("wrote out/table.md") == 1, "one process makes the tables"
         names = {path.name for path in (tmp_path / "out").iterdir()}
-        assert names == {"table.md", "table.tex", "table.csv", "table.json", "report.html", "quick-gaussian"}
+        assert names == {
+            "table.md",
+            "table.tex",
+            "table.csv",
+            "table.json",
+            "report.html",
+            "quick-gaussian",
+        }
         file = tmp_path / "out" / "quick-gaussian" / "certificates.tsv"
         assert len(read(file).rows) == 6
         assert not leftovers(file)

@@ -32,13 +32,29 @@ def mine(tmp_path: Path) -> Path:
         "    return 7\n"
     )
     torch.manual_seed(1)
-    save_weights(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)), tmp_path / "mine.safetensors")
+    save_weights(
+        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3)),
+        tmp_path / "mine.safetensors",
+    )
     rng = np.random.default_rng(0)
-    np.savez(tmp_path / "mine.npz", x=rng.integers(0, 256, (9, 1, 3, 4), dtype=np.uint8), y=np.arange(9) % 3)
+    np.savez(
+        tmp_path / "mine.npz",
+        x=rng.integers(0, 256, (9, 1, 3, 4), dtype=np.uint8),
+        y=np.arange(9) % 3,
+    )
     return tmp_path
 
 
-OWN = ("--model", "mynets:tiny", "--weights", "mine.safetensors", "--data", "npz:mine.npz", "--sigma", 0.25)
+OWN = (
+    "--model",
+    "mynets:tiny",
+    "--weights",
+    "mine.safetensors",
+    "--data",
+    "npz:mine.npz",
+    "--sigma",
+    0.25,
+)
 
 
 def test_ones_own_network_is_certified_from_the_command_line(smoothmix: Run, mine: Path) -> None:
@@ -51,7 +67,10 @@ def test_ones_own_network_is_certified_from_the_command_line(smoothmix: Run, min
     assert file.settings is not None
     assert (file.settings.model, file.settings.num_classes) == ("mynets:tiny", 3)
     checked = smoothmix("certificates", "verify", "certificates.tsv")
-    assert (checked.code, checked.out) == (0, "certificates.tsv: 4 rows, 4 follow from their votes\n")
+    assert (checked.code, checked.out) == (
+        0,
+        "certificates.tsv: 4 rows, 4 follow from their votes\n",
+    )
 
 
 def test_predictions_are_lines_with_votes(smoothmix: Run, mine: Path) -> None:
@@ -72,8 +91,13 @@ def test_predictions_are_lines_with_votes(smoothmix: Run, mine: Path) -> None:
 
 def test_an_interrupted_prediction_leaves_nothing(mine: Path) -> None:
     out = mine / "p.tsv"
-    job = subprocess.Popen(command("predict", *OWN, "--n", 5_000_000, "--out", out), cwd=mine, stderr=subprocess.PIPE)
-    until(lambda: list(mine.glob(".p.tsv.*.tmp")) or job.poll() is not None, "the beginning of the file")
+    job = subprocess.Popen(
+        command("predict", *OWN, "--n", 5_000_000, "--out", out), cwd=mine, stderr=subprocess.PIPE
+    )
+    until(
+        lambda: list(mine.glob(".p.tsv.*.tmp")) or job.poll() is not None,
+        "the beginning of the file",
+    )
     job.send_signal(signal.SIGINT)
     assert "no file was written, and the same command begins anew" in job.communicate()[1].decode()
     assert job.returncode == 130
@@ -85,7 +109,9 @@ def test_a_file_of_other_settings_is_refused_in_words(smoothmix: Run, mine: Path
     other = smoothmix("certify", *OWN, *QUICK, "--mode", "anytime", "--radii", 0.1)
     assert other.code == 2
     there, here = "exact, n 200 there", "anytime, radii 0.1 decided and at most 256 draws here"
-    assert f"was begun with other settings: the guarantee is {there} and {here}; use them" in other.err
+    assert (
+        f"was begun with other settings: the guarantee is {there} and {here}; use them" in other.err
+    )
     whole = smoothmix("certify", *OWN, *QUICK[:-1], 1)
     assert "note: the file was there with more images than --max 1" in whole.err
 
@@ -103,12 +129,20 @@ def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
     again = smoothmix("certificates", "recompute", "certificates.tsv", "--alpha", 0.01)
     assert again.code == 0
     assert certificates.verify(certificates.read(mine / "certificates-alpha0.01.tsv")).ok
-    assert smoothmix("certificates", "recompute", ".", "--alpha", 0.02).code == 0, "a folder stands for the file in it"
+    assert smoothmix("certificates", "recompute", ".", "--alpha", 0.02).code == 0, (
+        "a folder stands for the file in it"
+    )
     assert (mine / "certificates-alpha0.02.tsv").exists()
     log = smoothmix("certificates", "export", "certificates.tsv", "--format", "cohen").out
     assert log.startswith("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t0\t")
     for again in (
-        ("certificates", "merge", "certificates-alpha0.01.tsv", "--out", "certificates-alpha0.01.tsv"),
+        (
+            "certificates",
+            "merge",
+            "certificates-alpha0.01.tsv",
+            "--out",
+            "certificates-alpha0.01.tsv",
+        ),
         ("certificates", "recompute", "certificates.tsv", "--alpha", 0.01),
         ("certificates", "export", "certificates.tsv", "--out", "certificates.toml"),
         ("predict", *OWN, "--out", "certificates.tsv"),
@@ -122,11 +156,18 @@ def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["1.", "1.module.", "module."])
-def test_a_published_checkpoint_is_imported_and_certified(smoothmix: Run, tmp_path: Path, layout: str) -> None:
+def test_a_published_checkpoint_is_imported_and_certified(
+    smoothmix: Run, tmp_path: Path, layout: str
+) -> None:
     torch.manual_seed(3)
     network = models.build("lenet")
     weights = {layout + name: value for name, value in network.body.state_dict().items()}
-    content = {"epoch": 90, "arch": "lenet", "state_dict": {**weights, "extra": torch.zeros(1)}, "optimizer": {}}
+    content = {
+        "epoch": 90,
+        "arch": "lenet",
+        "state_dict": {**weights, "extra": torch.zeros(1)},
+        "optimizer": {},
+    }
     torch.save(content, tmp_path / "theirs.pth.tar")
     options = ("--network", "lenet", "--sigma", 0.5, "--data", "sample", "--out", "theirs")
     done = smoothmix("import", "theirs.pth.tar", *options)
@@ -137,7 +178,9 @@ def test_a_published_checkpoint_is_imported_and_certified(smoothmix: Run, tmp_pa
     settings = certificates.read(tmp_path / "theirs" / "certificates.tsv").settings
     assert settings is not None
     assert settings.model_hash == state_hash(network)
-    assert RunConfig.load(tmp_path / "theirs" / "config.toml").notes == ("imported from theirs.pth.tar",)
+    assert RunConfig.load(tmp_path / "theirs" / "config.toml").notes == (
+        "imported from theirs.pth.tar",
+    )
     assert "holds a run already" in smoothmix("import", "theirs.pth.tar", *options).err
 
 
@@ -158,24 +201,32 @@ def test_a_checkpoint_that_holds_code_is_refused(smoothmix: Run, tmp_path: Path)
     assert not (tmp_path / "theirs").exists()
 
 
-def test_another_sigma_and_another_data_set_are_warned_of(smoothmix: Run, untrained_run: str, tmp_path: Path) -> None:
+def test_another_sigma_and_another_data_set_are_warned_of(
+    smoothmix: Run, untrained_run: str, tmp_path: Path
+) -> None:
     done = smoothmix("certify", untrained_run, "--sigma", 0.25, *QUICK)
     assert done.code == 0
     assert "warning: sigma 0.25 is not the 0.5 that the network was trained with" in done.err
     done = smoothmix("certify", untrained_run, "--sigma", 3, *QUICK, "--out", "large.tsv")
     assert "warning: sigma 3 is very large" in done.err
-    assert "warning: sigma 3 is very large" in smoothmix("predict", untrained_run, "--sigma", 3, "--max", 1).err
+    assert (
+        "warning: sigma 3 is very large"
+        in smoothmix("predict", untrained_run, "--sigma", 3, "--max", 1).err
+    )
     x = np.zeros((3, 28, 28), dtype=np.uint8)
     x[:, 5:9, 5:9] = 255
     np.savez(tmp_path / "other.npz", x=x, y=[0, 1, 9])
-    done = smoothmix("certify", untrained_run, "--data", "npz:other.npz", *QUICK, "--out", "other.tsv")
+    done = smoothmix(
+        "certify", untrained_run, "--data", "npz:other.npz", *QUICK, "--out", "other.tsv"
+    )
     assert "warning: the network was trained on sample, not on npz:other.npz" in done.err
 
 
 def test_data_is_listed_and_checked(smoothmix: Run) -> None:
     listed = smoothmix("data", "list").out
     assert all(
-        name in listed for name in ("sample", "mnist", "fashion-mnist", "cifar10", "imagenet", "folder:", "npz:")
+        name in listed
+        for name in ("sample", "mnist", "fashion-mnist", "cifar10", "imagenet", "folder:", "npz:")
     )
     fine = smoothmix("data", "check", "sample")
     assert (fine.code, fine.out.count("fine")) == (0, 2)
@@ -209,7 +260,10 @@ def test_a_network_with_other_weights_each_time_is_warned_of(smoothmix: Run, min
 def test_what_ends_because_nobody_reads_is_not_called_done(mine: Path) -> None:
     words = " ".join(map(str, command("predict", *OWN, "--n", 2000)))
     done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {words} | head -1"], cwd=mine, capture_output=True, check=False
+        ["bash", "-c", f"set -o pipefail; {words} | head -1"],
+        cwd=mine,
+        capture_output=True,
+        check=False,
     )
     assert done.stdout.startswith(b"idx\tlabel")
     assert done.returncode == 141

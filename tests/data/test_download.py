@@ -91,13 +91,17 @@ def test_all_failing_is_one_sentence_with_each_reason_and_a_way_out(tmp_path):
 
 def test_long_reasons_are_cut_and_empty_ones_get_a_name(tmp_path):
     network = Network({f"{MIRRORS[0]}f": OSError("x" * 500), f"{MIRRORS[1]}f": TimeoutError()})
-    with pytest.raises(DataError, match=r"one\.example: x{160}…; two\.example: TimeoutError; three"):
+    with pytest.raises(
+        DataError, match=r"one\.example: x{160}…; two\.example: TimeoutError; three"
+    ):
         download(tmp_path / "f", MIRRORS, refuse_wrong, network)
 
 
 def test_interruption_leaves_no_part_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        download(tmp_path / "f", MIRRORS, refuse_wrong, Network({f"{MIRRORS[0]}f": KeyboardInterrupt()}))
+        download(
+            tmp_path / "f", MIRRORS, refuse_wrong, Network({f"{MIRRORS[0]}f": KeyboardInterrupt()})
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,10 +114,17 @@ def test_plain_http_is_never_asked(tmp_path):
 
 @pytest.mark.parametrize(
     ("location", "followed"),
-    [("https://two.example/f", True), ("/other/f", True), ("http://two.example/f", False), ("ftp://x/f", False)],
+    [
+        ("https://two.example/f", True),
+        ("/other/f", True),
+        ("http://two.example/f", False),
+        ("ftp://x/f", False),
+    ],
 )
 def test_redirections_are_followed_only_to_https(location, followed):
-    response = SimpleNamespace(is_redirect=True, url="https://one.example/f", headers={"location": location})
+    response = SimpleNamespace(
+        is_redirect=True, url="https://one.example/f", headers={"location": location}
+    )
     if followed:
         refuse_plain_http(response, timeout=30)
     else:
@@ -128,7 +139,12 @@ def test_a_data_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_every_mirror_is_https():
-    mirrors = [mirror for source in DATASETS.values() if isinstance(source, Fetched) for mirror in source.mirrors]
+    mirrors = [
+        mirror
+        for source in DATASETS.values()
+        if isinstance(source, Fetched)
+        for mirror in source.mirrors
+    ]
     assert len(mirrors) >= 6
     assert all(mirror.startswith("https://") and mirror.endswith("/") for mirror in mirrors)
 
@@ -137,13 +153,23 @@ def test_every_mirror_is_https():
 
 
 def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def tiny_mnist():
-    arrays = {"train-images": np.ones((3, 2, 2), np.uint8), "train-labels": np.arange(3, dtype=np.uint8)}
+    arrays = {
+        "train-images": np.ones((3, 2, 2), np.uint8),
+        "train-labels": np.arange(3, dtype=np.uint8),
+    }
     content = {stem: idx(array) for stem, array in arrays.items()}
-    files = [IdxFile(stem, arrays[stem].shape, hashlib.sha256(content[stem]).hexdigest()) for stem in arrays]
+    files = [
+        IdxFile(stem, arrays[stem].shape, hashlib.sha256(content[stem]).hexdigest())
+        for stem in arrays
+    ]
     source = replace(MNIST, files={"train": tuple(files)}, mirrors=MIRRORS)
     web = {f"{MIRRORS[1]}{file.names[0]}": gzip.compress(content[file.stem]) for file in files}
     return source, web
@@ -172,8 +198,13 @@ def test_damaged_mnist_is_fetched_again_and_no_longer_in_the_way(tmp_path):
 
 def test_mnist_of_a_wrong_mirror_is_refused(tmp_path):
     source, answers = tiny_mnist()
-    answers = {url: gzip.compress(gzip.decompress(body)[:-1] + b"\x09") for url, body in answers.items()}
-    with pytest.raises(DataError, match=r"two\.example: refused, train-images-idx3-ubyte\.gz: altered, or of another"):
+    answers = {
+        url: gzip.compress(gzip.decompress(body)[:-1] + b"\x09") for url, body in answers.items()
+    }
+    with pytest.raises(
+        DataError,
+        match=r"two\.example: refused, train-images-idx3-ubyte\.gz: altered, or of another",
+    ):
         source.fetch(Request(name="mnist", data_dir=tmp_path), Network(answers))
     assert list((tmp_path / "mnist").iterdir()) == []
 
@@ -184,17 +215,27 @@ def test_cifar10_archive_is_verified_whole(tmp_path):
         pass
     good = buffer.getvalue()
     source = replace(CIFAR10, mirrors=MIRRORS, archive_sha256=hashlib.sha256(good).hexdigest())
-    answers = {f"{MIRRORS[0]}cifar-10-python.tar.gz": good[:-1], f"{MIRRORS[1]}cifar-10-python.tar.gz": good}
+    answers = {
+        f"{MIRRORS[0]}cifar-10-python.tar.gz": good[:-1],
+        f"{MIRRORS[1]}cifar-10-python.tar.gz": good,
+    }
     network, request = Network(answers), Request(name="cifar10", data_dir=tmp_path)
     assert source.fetch(request, network) == [tmp_path / "cifar10" / "cifar-10-python.tar.gz"]
     assert len(network.asked) == 2
-    with pytest.raises(DataError, match=r"one\.example: refused, cifar-10-python\.tar\.gz has sha256"):
-        source.fetch(Request(name="cifar10", data_dir=tmp_path / "other"), Network(dict(list(answers.items())[:1])))
+    with pytest.raises(
+        DataError, match=r"one\.example: refused, cifar-10-python\.tar\.gz has sha256"
+    ):
+        source.fetch(
+            Request(name="cifar10", data_dir=tmp_path / "other"),
+            Network(dict(list(answers.items())[:1])),
+        )
 
 
 def test_what_cannot_be_fetched_says_where_it_comes_from(tmp_path):
     assert fetch("sample", data_dir=tmp_path) == []
-    with pytest.raises(UsageError, match=r"imagenet cannot be fetched \(.*account at https://image-net\.org\)"):
+    with pytest.raises(
+        UsageError, match=r"imagenet cannot be fetched \(.*account at https://image-net\.org\)"
+    ):
         fetch("imagenet", data_dir=tmp_path)
     with pytest.raises(UsageError, match=r"npz:my\.npz cannot be fetched \(your own"):
         fetch("npz:my.npz", data_dir=tmp_path)
@@ -215,7 +256,9 @@ class FakeResponse:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_pooch_is_driven_with_our_hook_and_bar(tmp_path, monkeypatch, capsys, terminal):
     calls = []
-    monkeypatch.setattr("requests.get", lambda url, **options: calls.append((url, options)) or FakeResponse())
+    monkeypatch.setattr(
+        "requests.get", lambda url, **options: calls.append((url, options)) or FakeResponse()
+    )
     for name, value in (("TERM", "xterm"), ("TTY_COMPATIBLE", "1"), ("FORCE_COLOR", "1")):
         monkeypatch.setenv(name, value) if terminal else monkeypatch.delenv(name, raising=False)
     with web(progress=True) as downloader:

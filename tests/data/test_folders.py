@@ -56,13 +56,20 @@ def test_every_layout_gives_the_same_data(tmp_path, split_folder):
     numbers = np.zeros((1, AUGMENTATION_NUMBERS))
     np.testing.assert_array_equal(dataset.training_images([1], numbers).numpy(), expected[[1]])
     assert dataset.images([]).shape == (0, 3, 6, 8)
-    rows = "".join(f"{f}\0{(dataset.root / f).stat().st_size}\0{y}\n" for f, y in zip(FILES, [0, 0, 1], strict=True))
+    rows = "".join(
+        f"{f}\0{(dataset.root / f).stat().st_size}\0{y}\n"
+        for f, y in zip(FILES, [0, 0, 1], strict=True)
+    )
     contents = [hashlib.sha256((dataset.root / file).read_bytes()).digest() for file in FILES]
-    assert dataset.fingerprint == hashlib.sha256(rows.encode() + b"".join(contents)).hexdigest()[:16]
+    assert (
+        dataset.fingerprint == hashlib.sha256(rows.encode() + b"".join(contents)).hexdigest()[:16]
+    )
 
 
 @pytest.mark.parametrize("all_are_read", [True, False])
-def test_other_pictures_of_the_same_names_and_sizes_have_another_fingerprint(tmp_path, monkeypatch, all_are_read):
+def test_other_pictures_of_the_same_names_and_sizes_have_another_fingerprint(
+    tmp_path, monkeypatch, all_are_read
+):
     from smoothmix.data import pictures
 
     monkeypatch.setattr(pictures, "READ_WHOLE", 2**28 if all_are_read else 0)
@@ -94,7 +101,9 @@ def test_hidden_files_and_other_files_are_no_pictures(tmp_path):
     assert load(f"folder:{tmp_path}").files == tuple(FILES)
 
 
-@pytest.mark.parametrize(("last", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)])
+@pytest.mark.parametrize(
+    ("last", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)]
+)
 def test_one_picture_in_colour_makes_all_of_them_colour(tmp_path, last, channels):
     (tmp_path / "a").mkdir()
     Image.fromarray(pixels(0, channels=1)).save(tmp_path / "a" / "0.png")
@@ -102,14 +111,20 @@ def test_one_picture_in_colour_makes_all_of_them_colour(tmp_path, last, channels
     dataset = load(f"folder:{tmp_path}")
     assert dataset.shape == (channels, 6, 8)
     images = dataset.images([0, 1]).numpy() * 255
-    np.testing.assert_allclose(images[0], np.broadcast_to(pixels(0, channels=1), (channels, 6, 8)), atol=1e-4)
+    np.testing.assert_allclose(
+        images[0], np.broadcast_to(pixels(0, channels=1), (channels, 6, 8)), atol=1e-4
+    )
     expected = Image.open(tmp_path / "a" / "1.png").convert("L" if channels == 1 else "RGB")
-    np.testing.assert_allclose(images[1], np.asarray(expected).reshape(6, 8, channels).transpose(2, 0, 1), atol=1e-4)
+    np.testing.assert_allclose(
+        images[1], np.asarray(expected).reshape(6, 8, channels).transpose(2, 0, 1), atol=1e-4
+    )
 
 
 def test_transparent_palette_is_read_without_a_warning(tmp_path):
     (tmp_path / "a").mkdir()
-    Image.fromarray(pixels(0)).quantize(8).save(tmp_path / "a" / "0.png", transparency=bytes([0, 128]))
+    Image.fromarray(pixels(0)).quantize(8).save(
+        tmp_path / "a" / "0.png", transparency=bytes([0, 128])
+    )
     assert load(f"folder:{tmp_path}").images([0]).shape == (1, 3, 6, 8)
 
 
@@ -185,7 +200,10 @@ def test_damaged_files_of_any_format_are_read_or_refused(tmp_path_factory, data,
 
 
 def imagenet_tree(root, split="val"):
-    tree(root / split, ["n01443537/ILSVRC2012_val_00000002.JPEG", "n01440764/ILSVRC2012_val_00000003.JPEG"])
+    tree(
+        root / split,
+        ["n01443537/ILSVRC2012_val_00000002.JPEG", "n01440764/ILSVRC2012_val_00000003.JPEG"],
+    )
     paint(root / split / "n15075141" / "ILSVRC2012_val_00000001.JPEG", pixels(5, 300, 400))
 
 
@@ -198,7 +216,10 @@ def test_imagenet_classes_and_order(tmp_path, place, split):
     assert dataset.labels.tolist() == [0, 1, 999], "class by class, as the field's logs number them"
     assert (dataset.num_classes, dataset.shape, dataset.split) == (1000, (3, 224, 224), "test")
     assert dataset.class_names[1] == "n01443537"
-    assert (dataset.augmentation, dataset.note) == ("resized-crop", "3 of 50,000 images, 3 of 1000 classes")
+    assert (dataset.augmentation, dataset.note) == (
+        "resized-crop",
+        "3 of 50,000 images, 3 of 1000 classes",
+    )
     assert dataset.images([0, 1]).shape == (2, 3, 224, 224)
 
 
@@ -209,13 +230,17 @@ def test_imagenet_has_no_train_until_it_is_there(tmp_path):
     assert "no folder train (looked in " in results[0].message
     assert "image-net.org" in results[0].message
     imagenet_tree(tmp_path, "train")
-    assert load("imagenet", "train", data_dir=tmp_path).note == "3 of 1,281,167 images, 3 of 1000 classes"
+    assert (
+        load("imagenet", "train", data_dir=tmp_path).note
+        == "3 of 1,281,167 images, 3 of 1000 classes"
+    )
 
 
 def test_unknown_classes_and_unsorted_pictures_are_refused(tmp_path):
     (tmp_path / "val").mkdir()
     with pytest.raises(
-        DataError, match=r"there are no class folders: pictures belong into folders such as .*n01440764"
+        DataError,
+        match=r"there are no class folders: pictures belong into folders such as .*n01440764",
     ):
         load("imagenet", data_dir=tmp_path)
     tree(tmp_path / "val", ["n01440764/a.png", "tench/a.png"])
@@ -223,11 +248,15 @@ def test_unknown_classes_and_unsorted_pictures_are_refused(tmp_path):
         load("imagenet", data_dir=tmp_path)
 
 
-@pytest.mark.parametrize(("width", "height"), [(400, 300), (300, 400), (256, 256), (100, 77), (1000, 257)])
+@pytest.mark.parametrize(
+    ("width", "height"), [(400, 300), (300, 400), (256, 256), (100, 77), (1000, 257)]
+)
 def test_centre_is_the_middle_after_scaling_the_short_side(width, height):
     picture = Image.fromarray(pixels(0, height, width))
     short = min(width, height)
-    scaled = picture.resize((int(256 * width / short), int(256 * height / short)), Image.Resampling.BILINEAR)
+    scaled = picture.resize(
+        (int(256 * width / short), int(256 * height / short)), Image.Resampling.BILINEAR
+    )
     left, top = round((scaled.width - 224) / 2), round((scaled.height - 224) / 2)
     expected = np.asarray(scaled)[top : top + 224, left : left + 224]
     np.testing.assert_array_equal(np.asarray(centre(picture, 256, (224, 224))), expected)
@@ -243,14 +272,20 @@ def test_training_pictures_are_the_crops_that_their_numbers_say(tmp_path):
         picture = decode(dataset.root / dataset.files[2], 3).crop(crop_box(400, 300, row))
         expected = np.asarray(picture.resize((224, 224), Image.Resampling.BILINEAR))
         expected = expected[:, ::-1] if row[0] < 0.5 else expected
-        np.testing.assert_array_equal(result.numpy() * 255, expected.transpose(2, 0, 1).astype(np.float32))
+        np.testing.assert_array_equal(
+            result.numpy() * 255, expected.transpose(2, 0, 1).astype(np.float32)
+        )
     assert (dataset.training_images([2], numbers[1:])[0] == batch[1]).all()
 
 
 def test_the_list_of_classes_is_complete_and_in_order():
     assert len(set(wnids())) == 1000
     assert list(wnids()) == sorted(wnids())
-    assert [wnids().index(wnid) for wnid in ("n02123045", "n03417042", "n07753592")] == [281, 569, 954]
+    assert [wnids().index(wnid) for wnid in ("n02123045", "n03417042", "n07753592")] == [
+        281,
+        569,
+        954,
+    ]
 
 
 @pytest.mark.shared
@@ -258,12 +293,17 @@ def test_real_pictures_have_their_true_classes():
     dataset = load("imagenet", "val", data_dir=SHARED)
     with (SHARED / "imagenet-sample" / "files.csv").open(newline="") as file:
         truth = {Path(row["file"]).name: int(row["imagenet_index"]) for row in csv.DictReader(file)}
-    assert {Path(f).name: y for f, y in zip(dataset.files, dataset.labels.tolist(), strict=True)} == truth
+    assert {
+        Path(f).name: y for f, y in zip(dataset.files, dataset.labels.tolist(), strict=True)
+    } == truth
     assert 0.3 < dataset.images(range(0, 90, 10)).mean().item() < 0.6
 
 
 def test_val_is_a_part_of_its_own_beside_test(tmp_path):
-    tree(tmp_path, [f"{split}/{c}/a.png" for split in ("train", "val", "test") for c in ("cat", "dog")])
+    tree(
+        tmp_path,
+        [f"{split}/{c}/a.png" for split in ("train", "val", "test") for c in ("cat", "dog")],
+    )
     found = {split: load(f"folder:{tmp_path}", split) for split in ("train", "val", "test")}
     assert {split: (dataset.split, dataset.root.name) for split, dataset in found.items()} == {
         split: (split, split) for split in found
@@ -280,7 +320,10 @@ def test_check_lists_labels_and_finds_pictures_that_are_cut(tmp_path):
     tree(tmp_path, ["10/a.png", "2/a.png", "2/b.png"])
     (tmp_path / "3").mkdir()
     results = check(f"folder:{tmp_path}")
-    assert all(result.ok and result.message.endswith("; labels: 0 10 (1), 1 2 (2), 2 3 (0)") for result in results)
+    assert all(
+        result.ok and result.message.endswith("; labels: 0 10 (1), 1 2 (2), 2 3 (0)")
+        for result in results
+    )
     path = tmp_path / "2" / "b.png"
     path.write_bytes(path.read_bytes()[:-30])
     for result in check(f"folder:{tmp_path}"):
@@ -291,4 +334,6 @@ def test_check_lists_labels_and_finds_pictures_that_are_cut(tmp_path):
 def test_a_path_has_one_name_however_it_is_written(tmp_path, monkeypatch):
     tree(tmp_path / "mine", FILES)
     monkeypatch.chdir(tmp_path)
-    assert {load(name).name for name in ("folder:mine", "folder:./mine/", "folder:mine/../mine")} == {"folder:mine"}
+    assert {
+        load(name).name for name in ("folder:mine", "folder:./mine/", "folder:mine/../mine")
+    } == {"folder:mine"}

@@ -23,7 +23,11 @@ FASHION = Path("/usr/share/datasets")
 
 
 def idx(array):
-    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    return (
+        bytes([0, 0, 8, array.ndim])
+        + struct.pack(f">{array.ndim}I", *array.shape)
+        + array.tobytes()
+    )
 
 
 def expected(stem, content, shape):
@@ -65,7 +69,9 @@ def test_every_layout_gives_the_same_data(tmp_path, folder, mark, suffix):
     assert dataset.fingerprint == hashlib.sha256(content).hexdigest()[:16]
 
 
-@pytest.mark.parametrize("folder", ["", "fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "raw"])
+@pytest.mark.parametrize(
+    "folder", ["", "fashion-mnist", "fashion_mnist", "FashionMNIST/raw", "raw"]
+)
 def test_fashion_has_its_own_folders(tmp_path, folder):
     write(tmp_path / folder)
     assert len(tiny(tmp_path, replace(FASHION_MNIST, files={"train": FILES}))) == 6
@@ -103,8 +109,14 @@ OTHER_SHAPE = idx(IMAGES.reshape(6, 5, 4))
         (PACKED[:-20], "truncated or damaged"),
         (PACKED[:-4] + b"oops", "truncated or damaged"),
         (PACKED[:12] + b"\xff" * 30, "truncated or damaged"),
-        (gzip.compress(CONTENT["train-images"][:-1], mtime=0), "header announces 120 numbers, 119 follow"),
-        (gzip.compress(CONTENT["train-images"] + b"x", mtime=0), "more than the 136 bytes that train-images has"),
+        (
+            gzip.compress(CONTENT["train-images"][:-1], mtime=0),
+            "header announces 120 numbers, 119 follow",
+        ),
+        (
+            gzip.compress(CONTENT["train-images"] + b"x", mtime=0),
+            "more than the 136 bytes that train-images has",
+        ),
         (gzip.compress(bytes(50_000_000), mtime=0), "more than the 136 bytes"),
         (b"", "not an IDX file of bytes \\(it begins with nothing\\)"),
         (b"<html>", "not an IDX file of bytes \\(it begins with 3c 68 74 6d\\)"),
@@ -120,7 +132,9 @@ def test_wrong_files_get_one_sentence_with_file_and_advice(tmp_path, content, se
     with pytest.raises(DataError, match=sentence) as error:
         tiny(tmp_path)
     assert str(error.value).startswith(str(path))
-    assert str(error.value).endswith("run `smoothmix data fetch mnist` or point --data-dir at a folder that has it")
+    assert str(error.value).endswith(
+        "run `smoothmix data fetch mnist` or point --data-dir at a folder that has it"
+    )
     assert "\n" not in str(error.value)
     assert not intact(path, FILES[0])
 
@@ -138,7 +152,10 @@ def test_unreadable_file_is_a_data_error(tmp_path):
 
 def test_labels_out_of_range_and_counts_that_differ_are_refused(tmp_path):
     for labels, sentence in (
-        (np.array([0, 1, 10, 3, 4, 5], np.uint8), "label 10 of image 2 is not one of the classes 0 to 9"),
+        (
+            np.array([0, 1, 10, 3, 4, 5], np.uint8),
+            "label 10 of image 2 is not one of the classes 0 to 9",
+        ),
         (np.arange(5, dtype=np.uint8), "6 images do not go with 5 labels"),
     ):
         write(tmp_path)
@@ -190,7 +207,10 @@ def test_mnist_is_not_taken_for_fashion():
         load("fashion-mnist", data_dir=SHARED / "mnist")
 
 
-@pytest.mark.skipif(not (FASHION / "fashion-mnist").is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
+@pytest.mark.skipif(
+    not (FASHION / "fashion-mnist").is_dir(),
+    reason="Debian's dataset-fashion-mnist is not installed",
+)
 def test_real_fashion_mnist():
     dataset = load("fashion-mnist", data_dir=FASHION)
     assert (len(dataset), dataset.class_names[dataset.labels[0]]) == (10_000, "ankle boot")

@@ -43,7 +43,9 @@ def test_layouts(save, images, shape):
     assert (dataset.shape, dataset.num_classes, len(dataset)) == (shape, 4, 5)
     expected = IMAGES[:, : shape[0], :, : shape[2]]
     np.testing.assert_array_equal(dataset.pixels, expected)
-    np.testing.assert_array_equal(dataset.images([4, 0]).numpy(), expected[[4, 0]].astype(np.float32) / 255)
+    np.testing.assert_array_equal(
+        dataset.images([4, 0]).numpy(), expected[[4, 0]].astype(np.float32) / 255
+    )
 
 
 def test_name_is_as_given_and_path_is_relative_to_where_one_is(save, tmp_path, monkeypatch):
@@ -54,7 +56,9 @@ def test_name_is_as_given_and_path_is_relative_to_where_one_is(save, tmp_path, m
 
 def test_same_content_has_the_same_fingerprint_in_either_layout(save):
     first = load(save(x=IMAGES, y=LABELS)).fingerprint
-    assert load(save(x=IMAGES.transpose(0, 2, 3, 1), y=LABELS.astype(np.uint8))).fingerprint == first
+    assert (
+        load(save(x=IMAGES.transpose(0, 2, 3, 1), y=LABELS.astype(np.uint8))).fingerprint == first
+    )
     assert load(save(x=IMAGES, y=LABELS[::-1])).fingerprint != first
     assert load(save(x=IMAGES ^ 1, y=LABELS)).fingerprint != first
 
@@ -69,7 +73,9 @@ def test_floats_stay_floats(save, dtype):
 
 def test_splits_and_classes_over_both(save):
     name = save(x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:2], y_test=LABELS[:1].repeat(2))
-    assert [(len(load(name, split)), load(name, split).num_classes) for split in ("train", "test")] == [(5, 4), (2, 4)]
+    assert [
+        (len(load(name, split)), load(name, split).num_classes) for split in ("train", "test")
+    ] == [(5, 4), (2, 4)]
 
 
 def test_x_and_y_serve_either_split(save):
@@ -91,18 +97,36 @@ NAN = np.full((5, 6, 7), np.nan)
         ({"x": IMAGES[:4], "y": LABELS}, "4 images do not go with 5 labels"),
         ({"x": IMAGES[:0], "y": LABELS[:0]}, "there are no images"),
         ({"x": IMAGES[0, 0], "y": LABELS}, "but their shape is \\(6, 7\\)"),
-        ({"x": IMAGES[:, [0, 1], :, :], "y": LABELS}, "with 1 or 3 channels, but their shape is \\(5, 2, 6, 7\\)"),
+        (
+            {"x": IMAGES[:, [0, 1], :, :], "y": LABELS},
+            "with 1 or 3 channels, but their shape is \\(5, 2, 6, 7\\)",
+        ),
         ({"x": IMAGES[:, :, :0], "y": LABELS}, "but their shape is \\(5, 3, 0, 7\\)"),
-        ({"x": IMAGES.astype(np.int64), "y": LABELS}, "must be uint8, or floats in \\[0, 1\\], but they are int64"),
-        ({"x": IMAGES.astype(np.float32), "y": LABELS}, "must lie in \\[0, 1\\], but they reach from 0 to 255: divide"),
+        (
+            {"x": IMAGES.astype(np.int64), "y": LABELS},
+            "must be uint8, or floats in \\[0, 1\\], but they are int64",
+        ),
+        (
+            {"x": IMAGES.astype(np.float32), "y": LABELS},
+            "must lie in \\[0, 1\\], but they reach from 0 to 255: divide",
+        ),
         ({"x": NAN, "y": LABELS}, "must lie in \\[0, 1\\]"),
         ({"x": -np.ones((5, 6, 7)), "y": LABELS}, "must lie in \\[0, 1\\]"),
         ({"x": IMAGES, "y": LABELS - 1}, "y: label -1 of image 0 is not one of the classes"),
         ({"x": IMAGES, "y": LABELS * 10**12}, "label 3000000000000 of image 1"),
-        ({"x": IMAGES, "y": np.full(5, 2**64 - 1, dtype=np.uint64)}, "label 18446744073709551615 of image 0"),
-        ({"x": IMAGES, "y": LABELS.astype(float)}, "labels must be whole numbers, one an image, but these are float64"),
+        (
+            {"x": IMAGES, "y": np.full(5, 2**64 - 1, dtype=np.uint64)},
+            "label 18446744073709551615 of image 0",
+        ),
+        (
+            {"x": IMAGES, "y": LABELS.astype(float)},
+            "labels must be whole numbers, one an image, but these are float64",
+        ),
         ({"x": IMAGES, "y": LABELS[:, None]}, "of shape \\(5, 1\\)"),
-        ({"x": IMAGES, "y": np.array([{}] * 5)}, "not a readable .npz file of plain arrays \\(Object arrays cannot"),
+        (
+            {"x": IMAGES, "y": np.array([{}] * 5)},
+            "not a readable .npz file of plain arrays \\(Object arrays cannot",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_the_file(save, tmp_path, arrays, sentence):
@@ -141,7 +165,11 @@ SMALL = small_npz()
 
 
 @settings(max_examples=200, deadline=None)
-@given(at=st.integers(0, len(SMALL) - 1), value=st.binary(min_size=1, max_size=4), keep=st.integers(0, 4 * len(SMALL)))
+@given(
+    at=st.integers(0, len(SMALL) - 1),
+    value=st.binary(min_size=1, max_size=4),
+    keep=st.integers(0, 4 * len(SMALL)),
+)
 def test_damaged_files_are_read_or_refused(at, value, keep):
     damaged = (SMALL[:at] + value + SMALL[at + len(value) :])[:keep]
     try:

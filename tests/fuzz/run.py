@@ -64,13 +64,21 @@ def fuzz(name: str, target: Target, inputs: int, seed: int) -> Counter[str]:
     return found
 
 
-def show(name: str, inputs: int, found: Counter[str], started: float, peak: int, *, end: str) -> None:
+def show(
+    name: str, inputs: int, found: Counter[str], started: float, peak: int, *, end: str
+) -> None:
     """A line of progress; only the last one of a reader where nobody watches."""
     if end == "\n" or sys.stdout.isatty():
         rate = inputs / max(1e-9, time.monotonic() - started)
-        outcomes = ", ".join(f"{found[kind]:,} {kind}" for kind in ("read", "refused", "FAILED") if found[kind])
+        outcomes = ", ".join(
+            f"{found[kind]:,} {kind}" for kind in ("read", "refused", "FAILED") if found[kind]
+        )
         grown = megabytes() - peak
-        print(f"{name:20} {inputs:9,} inputs  {rate:7,.0f}/s  +{grown} MB  {outcomes}", end=f"    {end}", flush=True)
+        print(
+            f"{name:20} {inputs:9,} inputs  {rate:7,.0f}/s  +{grown} MB  {outcomes}",
+            end=f"    {end}",
+            flush=True,
+        )
 
 
 def save(name: str, content: bytes, error: Exception, *, new: bool) -> None:
@@ -80,7 +88,9 @@ def save(name: str, content: bytes, error: Exception, *, new: bool) -> None:
     path.write_bytes(content)
     if new:
         print(f"\n{name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
-        print(f"  again: .venv/bin/python -m tests.fuzz.run --replay {path} {name}", file=sys.stderr)
+        print(
+            f"  again: .venv/bin/python -m tests.fuzz.run --replay {path} {name}", file=sys.stderr
+        )
 
 
 def megabytes() -> int:

@@ -17,7 +17,9 @@ INPUTS = 200
 
 
 @pytest.fixture(scope="module", params=TARGETS)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Target, Path]:
+def case(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Target, Path]:
     """A reader, and a folder with what it needs beside the file."""
     target, folder = TARGETS[request.param], tmp_path_factory.mktemp("fuzz")
     target.beside(folder / target.file)

@@ -17,7 +17,8 @@ def field_log(path: Path, radii: list[object], *, predict: list[int] | None = No
     """A log as the field writes it, all images of class 1."""
     answers = predict or [1] * len(radii)
     rows = [
-        f"{i}\t1\t{p}\t{r}\t{int(p == 1)}\t0:00:01.5\n" for i, (r, p) in enumerate(zip(radii, answers, strict=True))
+        f"{i}\t1\t{p}\t{r}\t{int(p == 1)}\t0:00:01.5\n"
+        for i, (r, p) in enumerate(zip(radii, answers, strict=True))
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(FIELD_HEADER + "".join(rows))
@@ -72,6 +73,12 @@ def run_folder(path: Path, right: list[int], wishes: Wishes, **settings: object)
     """A run folder as training and certification leave it, but for the weights."""
     our_file(path / "certificates.tsv", right, **settings)
     make_config(wishes).save(path / "config.toml")
-    line = {"epoch": 1, "loss": 0.5, "parts": {"natural": 0.5}, "accuracy": 0.9, "learning_rate": 0.01}
+    line = {
+        "epoch": 1,
+        "loss": 0.5,
+        "parts": {"natural": 0.5},
+        "accuracy": 0.9,
+        "learning_rate": 0.01,
+    }
     (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     return path

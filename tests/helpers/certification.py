@@ -59,12 +59,20 @@ def images() -> Dataset:
     return data.load("sample", "test")
 
 
-def run_settings(*, skip: int = 25, maximum: int | None = None, n: int = N, anytime: bool = False) -> FileSettings:
+def run_settings(
+    *, skip: int = 25, maximum: int | None = None, n: int = N, anytime: bool = False
+) -> FileSettings:
     """The settings of the whole file."""
     how = Certification(sigma=SIGMA, n0=N0, n=n, seed=SEED)
     stopping = Stopping(tolerance=0.2, max_draws=768) if anytime else None
     return file_settings(
-        network(), images(), how, model_name="digits:make", skip=skip, maximum=maximum, stopping=stopping
+        network(),
+        images(),
+        how,
+        model_name="digits:make",
+        skip=skip,
+        maximum=maximum,
+        stopping=stopping,
     )
 
 
@@ -79,7 +87,14 @@ def certify_as(
 ) -> Outcome:
     """What one process of a job does, here in a thread: locks hold between threads as between processes."""
     return certify_together(
-        network(), images(), settings, path=path, place=place, shards=shards, budget=budget, on_progress=on_progress
+        network(),
+        images(),
+        settings,
+        path=path,
+        place=place,
+        shards=shards,
+        budget=budget,
+        on_progress=on_progress,
     )
 
 
@@ -106,5 +121,7 @@ def assert_same(path: Path, expected: Path) -> None:
 def leftovers(path: Path) -> Sequence[str]:
     """Names of parts and locks beside a file."""
     return sorted(
-        file.name for file in path.parent.glob(f"{path.stem}[-.]*") if file.suffix == ".lock" or "-of-" in file.name
+        file.name
+        for file in path.parent.glob(f"{path.stem}[-.]*")
+        if file.suffix == ".lock" or "-of-" in file.name
     )

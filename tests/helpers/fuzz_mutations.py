@@ -6,7 +6,26 @@ import re
 from collections.abc import Callable, Sequence
 from random import Random
 
-NUMBERS = (0, 1, 2, 4, 7, 8, 16, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    4,
+    7,
+    8,
+    16,
+    127,
+    128,
+    255,
+    256,
+    2**15,
+    2**16 - 1,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**40,
+    2**63 - 1,
+)
 WIDTHS = (1, 2, 4, 8)
 WORDS = (
     *(str(number) for number in (*NUMBERS, -1, 2**64, 10**30)),
@@ -27,7 +46,22 @@ WORDS = (
         '""',
         "9" * 5000,
     ),
-    *("\x00", "\x1b[2J", "\u2028", "<script>", "é", "a.b.c", "'''", '"""', "#", "=", "\t", "\r", "\n", "\ufeff"),
+    *(
+        "\x00",
+        "\x1b[2J",
+        "\u2028",
+        "<script>",
+        "é",
+        "a.b.c",
+        "'''",
+        '"""',
+        "#",
+        "=",
+        "\t",
+        "\r",
+        "\n",
+        "\ufeff",
+    ),
 )
 NUMBER = re.compile(rb"[-+]?[0-9]+(?:\.[0-9]+)?")
 
@@ -41,7 +75,11 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
 
 def _flip_bit(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
     at = random.randint(0, max(0, len(content) - 1))
-    return content[:at] + bytes(byte ^ (1 << random.randint(0, 7)) for byte in content[at : at + 1]) + content[at + 1 :]
+    return (
+        content[:at]
+        + bytes(byte ^ (1 << random.randint(0, 7)) for byte in content[at : at + 1])
+        + content[at + 1 :]
+    )
 
 
 def _set_byte(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
@@ -72,7 +110,9 @@ def _splice(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
 
 def _set_number(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
     width, at = random.choice(WIDTHS), random.randint(0, len(content))
-    number = (random.choice(NUMBERS) % 2 ** (8 * width)).to_bytes(width, random.choice(("little", "big")))
+    number = (random.choice(NUMBERS) % 2 ** (8 * width)).to_bytes(
+        width, random.choice(("little", "big"))
+    )
     return content[:at] + number + content[at + width :]
 
 
@@ -92,7 +132,11 @@ def _insert_word(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
 
 def _insert_noise(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
     at = random.randint(0, len(content))
-    return content[:at] + bytes(random.randint(0, 255) for _ in range(random.randint(1, 12))) + content[at:]
+    return (
+        content[:at]
+        + bytes(random.randint(0, 255) for _ in range(random.randint(1, 12)))
+        + content[at:]
+    )
 
 
 def _rearrange(content: bytes, _: Sequence[bytes], random: Random) -> bytes:
@@ -117,6 +161,16 @@ def _range(content: bytes, random: Random) -> tuple[int, int]:
 
 
 DAMAGES: Sequence[Callable[[bytes, Sequence[bytes], Random], bytes]] = (
-    *(_flip_bit, _set_byte, _truncate, _remove, _duplicate, _splice, _set_number, _set_word, _set_word),
+    *(
+        _flip_bit,
+        _set_byte,
+        _truncate,
+        _remove,
+        _duplicate,
+        _splice,
+        _set_number,
+        _set_word,
+        _set_word,
+    ),
     *(_insert_word, _insert_noise, _rearrange, _nest),
 )

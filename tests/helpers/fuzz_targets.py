@@ -114,14 +114,18 @@ def our_settings() -> Sequence[bytes]:
         return our_file(path.with_suffix(".tsv"), [990, 999, 500])
 
     exact = made(write, "certificates.toml")
-    stopping = b'mode = "anytime"\n[stopping]\nmax_draws = 1000\nradii = [0.25, 0.5]\n[certification]'
+    stopping = (
+        b'mode = "anytime"\n[stopping]\nmax_draws = 1000\nradii = [0.25, 0.5]\n[certification]'
+    )
     return [exact, exact.replace(b'mode = "exact"', b"").replace(b"[certification]", stopping)]
 
 
 @cache
 def configs() -> Sequence[bytes]:
     method = {"name": "smoothmix", "sigma": 0.5, "eta": 5.0, "steps": 8}
-    config = RunConfig(data="mnist", network="lenet", method=method, image_shape=(1, 28, 28), notes=("a", "b"))
+    config = RunConfig(
+        data="mnist", network="lenet", method=method, image_shape=(1, 28, 28), notes=("a", "b")
+    )
     return [made(config.save)]
 
 
@@ -131,7 +135,11 @@ def safetensors_headers() -> Sequence[bytes]:
     at = 0
     for name, value in MODEL.state_dict().items():
         kind = "F32" if value.dtype == torch.float32 else "I64"
-        header[name] = {"dtype": kind, "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        header[name] = {
+            "dtype": kind,
+            "shape": list(value.shape),
+            "data_offsets": [at, at + value.nbytes],
+        }
         at += value.nbytes
     return [json.dumps(header).encode()]
 
@@ -143,8 +151,17 @@ def as_safetensors(header: bytes) -> bytes:
 
 @cache
 def saved(zipped: bool) -> bytes:
-    optimiser = {"state": {0: {"momentum_buffer": torch.zeros(3)}}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
-    whole = {"epoch": 3, "model": MODEL.state_dict(), "optimiser": optimiser, "sums": {"total": 0.5}, "seconds": None}
+    optimiser = {
+        "state": {0: {"momentum_buffer": torch.zeros(3)}},
+        "param_groups": [{"lr": 0.1, "params": [0, 1]}],
+    }
+    whole = {
+        "epoch": 3,
+        "model": MODEL.state_dict(),
+        "optimiser": optimiser,
+        "sums": {"total": 0.5},
+        "seconds": None,
+    }
     return made(lambda path: torch.save(whole, path, _use_new_zipfile_serialization=zipped))
 
 
@@ -225,7 +242,9 @@ def read_settings(path: Path) -> None:
 
 
 def read_archive(path: Path) -> None:
-    batches = read_batches(path.parent, {"test_batch": hashlib.md5(BATCH, usedforsecurity=False).hexdigest()})
+    batches = read_batches(
+        path.parent, {"test_batch": hashlib.md5(BATCH, usedforsecurity=False).hexdigest()}
+    )
     if batches.remarks:
         raise DataError("; ".join(batches.remarks))
 
@@ -254,7 +273,10 @@ def write_beside(name: str, content: Callable[[], Sequence[bytes]]) -> Callable[
     return lambda path: path.with_name(name).write_bytes(content()[0])
 
 
-METRICS = b'{"epoch": 1, "loss": 0.5, "parts": {"natural": 0.2}, "accuracy": 0.9, "learning_rate": 0.01}\n' * 2
+METRICS = (
+    b'{"epoch": 1, "loss": 0.5, "parts": {"natural": 0.2}, "accuracy": 0.9, "learning_rate": 0.01}\n'
+    * 2
+)
 SECTION = b'{"title": "a", "text": "b", "table": {"columns": ["c"], "rows": [["d"]], "notes": []}, "figure": null}'
 WITH_SETTINGS = write_beside("certificates.toml", our_settings)
 WITH_ROWS = write_beside("certificates.tsv", our_rows)
@@ -264,18 +286,26 @@ TARGETS = {
     "certificates": Target("certificates.tsv", our_rows, read_certificates, beside=WITH_SETTINGS),
     "log": Target("noise_0.50_1", field_rows, read_certificates),
     "log-gz": Target("noise_0.50_1.gz", field_rows, read_certificates, gzip.compress),
-    "log-xz": Target("noise_0.50_1.xz", field_rows, read_certificates, lambda data: lzma.compress(data, preset=0)),
+    "log-xz": Target(
+        "noise_0.50_1.xz", field_rows, read_certificates, lambda data: lzma.compress(data, preset=0)
+    ),
     "certificates-toml": Target("certificates.toml", our_settings, read_settings, bytes, WITH_ROWS),
     "config-toml": Target("config.toml", configs, RunConfig.load),
-    "metrics": Target("metrics.jsonl", lambda: [METRICS], lambda path: measure(path.parent), bytes, WITH_ROWS),
+    "metrics": Target(
+        "metrics.jsonl", lambda: [METRICS], lambda path: measure(path.parent), bytes, WITH_ROWS
+    ),
     "section": Target("section.json", lambda: [SECTION], read_section),
     "idx": Target("train-images", lambda: [IDX], read_any_idx),
     "idx-gz": Target("train-images.gz", lambda: [IDX], read_any_idx, gzip.compress),
-    "cifar-batch": Target("test_batch", lambda: BATCHES, lambda path: read_batch(path.read_bytes(), str(path))),
+    "cifar-batch": Target(
+        "test_batch", lambda: BATCHES, lambda path: read_batch(path.read_bytes(), str(path))
+    ),
     "cifar-archive": Target("a.tar.gz", tars, read_archive, gzip.compress),
     "npz": Target("my.npz", npz_headers, read_npz, as_npz),
     "picture": Target("picture.png", images, read_picture),
-    "safetensors": Target("w.safetensors", safetensors_headers, lambda path: load_weights(MODEL, path), as_safetensors),
+    "safetensors": Target(
+        "w.safetensors", safetensors_headers, lambda path: load_weights(MODEL, path), as_safetensors
+    ),
     "checkpoint": Target("w.pt", pickled, read_checkpoint, as_archive),
     "state": Target("state.pt", pickled, load_state, as_archive),
     "checkpoint-legacy": Target("legacy.pt", lambda: [saved(False)], read_checkpoint),

@@ -22,7 +22,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "consistency": {"name": "consistency", "copies": 2},
     "consistency on smoothadv": {"name": "consistency", "copies": 2, "epsilon": 1.0, "steps": 2},
     "smoothmix": {"name": "smoothmix", "copies": 2, "steps": 2, "one_step": True},
-    "smoothmix, as the text says": {"name": "smoothmix", "copies": 2, "steps": 2, "fidelity": "paper"},
+    "smoothmix, as the text says": {
+        "name": "smoothmix",
+        "copies": 2,
+        "steps": 2,
+        "fidelity": "paper",
+    },
 }
 """Settings by the name of the case."""
 
@@ -36,7 +41,13 @@ def gradients(config: RunConfig, method: dict[str, Any], folder: Path) -> list[l
     found: list[list[Tensor]] = []
 
     def on_step(progress: object) -> None:
-        found.append([weight.grad.clone() for weight in trainer.model.parameters() if weight.grad is not None])
+        found.append(
+            [
+                weight.grad.clone()
+                for weight in trainer.model.parameters()
+                if weight.grad is not None
+            ]
+        )
 
     case = replace(config, method={"sigma": 0.5, **method})
     with training(case, folder, listeners=Listeners(on_step=on_step)) as trainer:
@@ -49,6 +60,8 @@ if __name__ == "__main__":
     loaded = RunConfig.load(here / "config.toml")
     every = {name: gradients(loaded, case, here / f"many {name}") for name, case in METHODS.items()}
     threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    assert not [name for name in threads if "gloo" in name], f"could make the process abort at its end: {threads}"
+    assert not [name for name in threads if "gloo" in name], (
+        f"could make the process abort at its end: {threads}"
+    )
     if place().is_main:
         torch.save(every, here / "gradients.pt")

@@ -27,7 +27,14 @@ class Problem:
     def network(self):
         torch.manual_seed(self.seed)
         norm = nn.BatchNorm2d if self.batchnorm else nn.Identity
-        features = [nn.Conv2d(self.channels, 4, 3), norm(4), nn.ReLU(), nn.Conv2d(4, 6, 2), norm(6), nn.Tanh()]
+        features = [
+            nn.Conv2d(self.channels, 4, 3),
+            norm(4),
+            nn.ReLU(),
+            nn.Conv2d(4, 6, 2),
+            norm(6),
+            nn.Tanh(),
+        ]
         pixels = (self.size[0] - 3) * (self.size[1] - 3)
         layers = nn.Sequential(*features, nn.Flatten(), nn.Linear(6 * pixels, self.classes))
         normalise = Normalise([0.4] * self.channels, [0.3] * self.channels)
@@ -61,14 +68,18 @@ class Problem:
         """The method's loss on this problem."""
         noise, ratios = self.randomness(method.copies, method.sigma)
         x, y = self.images()
-        return method.loss(network, x, y, epoch=epoch, noise=noise, mix=ratios if mix is None else mix)
+        return method.loss(
+            network, x, y, epoch=epoch, noise=noise, mix=ratios if mix is None else mix
+        )
 
 
 PROBLEMS = {
     "plain": Problem(),
     "batchnorm": Problem(batchnorm=True, seed=10),
     "rgb-3-classes": Problem(channels=3, size=(5, 7), classes=3, batch=4, seed=20),
-    "batchnorm-rgb-2-classes": Problem(batchnorm=True, channels=3, size=(7, 4), classes=2, batch=6, seed=30),
+    "batchnorm-rgb-2-classes": Problem(
+        batchnorm=True, channels=3, size=(7, 4), classes=2, batch=6, seed=30
+    ),
     "one-image": Problem(batch=1, classes=7, seed=40),
     "ours": Problem(ours=True, batchnorm=True, channels=3, seed=60),
 }
@@ -77,7 +88,10 @@ CASES = {
     "gaussian": ("gaussian", {}),
     "stability": ("stability", {"weight": 2.0}),
     "smoothadv": ("smoothadv", {"copies": 3, "steps": 4, "sigma": 0.25}),
-    "smoothadv-1-copy": ("smoothadv", {"copies": 1, "epsilon": 2.0, "steps": 3, "warmup_epochs": 2}),
+    "smoothadv-1-copy": (
+        "smoothadv",
+        {"copies": 1, "epsilon": 2.0, "steps": 3, "warmup_epochs": 2},
+    ),
     "smoothadv-ddn": ("smoothadv", {"copies": 2, "attack": "ddn", "steps": 6, "sigma": 0.25}),
     "smoothadv-ddn-wide": ("smoothadv", {"copies": 2, "attack": "ddn", "epsilon": 3.0, "steps": 5}),
     "macer": ("macer", {"copies": 4, "beta": 2.0}),
@@ -88,7 +102,10 @@ CASES = {
     "consistency-smoothadv": ("consistency", {"weight": 1.0, "epsilon": 2.0, "steps": 4}),
     "smoothmix": ("smoothmix", {"copies": 3, "steps": 3}),
     "smoothmix-one-step": ("smoothmix", {"copies": 2, "steps": 2, "one_step": True, "eta": 1.0}),
-    "smoothmix-one-step-T1": ("smoothmix", {"copies": 2, "steps": 1, "step_size": 2.0, "one_step": True}),
+    "smoothmix-one-step-T1": (
+        "smoothmix",
+        {"copies": 2, "steps": 1, "step_size": 2.0, "one_step": True},
+    ),
     "smoothmix-imagenet": (
         "smoothmix",
         {"copies": 1, "steps": 1, "step_size": 8.0, "one_step": True, "one_step_radius": 1.0},
@@ -109,4 +126,8 @@ def build(case, **changes):
 def settings_for_reference(method):
     """A method's fields as the reference functions take them: all but what is plain from the noise."""
     names = {field.name for field in fields(method)} - {"copies"}
-    return {name: getattr(method, name) for name in names if name != "sigma" or type(method).__name__ == "Macer"}
+    return {
+        name: getattr(method, name)
+        for name in names
+        if name != "sigma" or type(method).__name__ == "Macer"
+    }

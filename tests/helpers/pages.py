@@ -15,7 +15,17 @@ from PIL import Image
 from playwright.sync_api import Page as Tab
 
 from smoothmix.analysis import Estimate
-from smoothmix.report.data import Curve, Difference, Page, Picture, PublishedRow, RunView, Section, Training, Vote
+from smoothmix.report.data import (
+    Curve,
+    Difference,
+    Page,
+    Picture,
+    PublishedRow,
+    RunView,
+    Section,
+    Training,
+    Vote,
+)
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>&amp; %{y} \u2028"
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
@@ -23,7 +33,9 @@ SIGMA, DRAWS, ALPHA = 0.5, 10_000, 0.001
 LARGEST = SIGMA * 3.2
 
 
-def made_run(name: str, *, mean: float, images: int = 250, seed: int = 0, points: int = 160, **changed: Any) -> RunView:
+def made_run(
+    name: str, *, mean: float, images: int = 250, seed: int = 0, points: int = 160, **changed: Any
+) -> RunView:
     """A run with the numbers of made-up radii."""
     certified = np.clip(np.random.default_rng(seed).normal(mean, 0.5, images), -0.2, LARGEST)
     x = np.round(np.arange(points + 1) * LARGEST / points, 10)
@@ -51,16 +63,28 @@ def made_run(name: str, *, mean: float, images: int = 250, seed: int = 0, points
         largest_radius=LARGEST,
         curve=Curve(x=x.tolist(), y=[float((certified >= r).mean()) for r in x]),
         probabilities=Curve(x=grid.tolist(), y=[float((p >= at).mean()) for at in grid]),
-        histogram=Curve(x=bins[:-1].tolist(), y=(np.histogram(certified, bins=bins)[0] / images).tolist()),
+        histogram=Curve(
+            x=bins[:-1].tolist(), y=(np.histogram(certified, bins=bins)[0] / images).tolist()
+        ),
         training=Training(
             epochs=epochs,
             loss=[0.3 + mean * math.exp(-e / 8) for e in epochs],
             accuracy=[0.95 - 0.6 * math.exp(-e / 6) for e in epochs],
             learning_rate=[0.01 * 0.1 ** (e // 16) for e in epochs],
-            parts={"natural": [0.2 + math.exp(-e / 8) for e in epochs], "mix": [math.nan, *[0.1] * (len(epochs) - 1)]},
+            parts={
+                "natural": [0.2 + math.exp(-e / 8) for e in epochs],
+                "mix": [math.nan, *[0.1] * (len(epochs) - 1)],
+            },
         ),
-        settings={"training: epochs": "40", "training: network": "lenet", "certification: seed": f"seed of {name}"},
-        commands=[f"smoothmix train mnist-0.50-{seed} --out runs/{seed}", f"smoothmix certify runs/{seed} --n 10000"],
+        settings={
+            "training: epochs": "40",
+            "training: network": "lenet",
+            "certification: seed": f"seed of {name}",
+        },
+        commands=[
+            f"smoothmix train mnist-0.50-{seed} --out runs/{seed}",
+            f"smoothmix certify runs/{seed} --n 10000",
+        ],
         notes=["trained for 40 of 150 epochs"],
     )
     return replace(plain, **changed)
@@ -68,8 +92,17 @@ def made_run(name: str, *, mean: float, images: int = 250, seed: int = 0, points
 
 def bare_run(name: str, *, mean: float = 0.4) -> RunView:
     """A run of which nothing is known that may be unknown."""
-    nothing = dict.fromkeys(("sigma", "n", "alpha", "accuracy_bound", "abstention", "largest_radius", "probabilities"))
-    empty: dict[str, Any] = {"settings": {}, "commands": (), "notes": (), "method": "", "data": "", "mode": ""}
+    nothing = dict.fromkeys(
+        ("sigma", "n", "alpha", "accuracy_bound", "abstention", "largest_radius", "probabilities")
+    )
+    empty: dict[str, Any] = {
+        "settings": {},
+        "commands": (),
+        "notes": (),
+        "method": "",
+        "data": "",
+        "mode": "",
+    }
     return made_run(name, mean=mean, seed=3, training=None, **nothing, **empty)
 
 
@@ -96,10 +129,25 @@ def made_pictures(count: int, runs: int, *shape: int) -> list[Picture]:
             )
             for run in range(runs)
         ]
-        kinds = {"wrong": wrong, "abstained": abstained, "smallest radius": idx % 4 == 2, "models disagree": disagree}
+        kinds = {
+            "wrong": wrong,
+            "abstained": abstained,
+            "smallest radius": idx % 4 == 2,
+            "models disagree": disagree,
+        }
         source = "" if idx == 2 else picture_source(idx, *shape)
         tags = [tag for tag, holds in kinds.items() if holds]
-        found.append(Picture(idx=100 * idx, label="9", source=source, width=28, height=28, tags=tags, verdicts=votes))
+        found.append(
+            Picture(
+                idx=100 * idx,
+                label="9",
+                source=source,
+                width=28,
+                height=28,
+                tags=tags,
+                verdicts=votes,
+            )
+        )
     return found
 
 
@@ -129,13 +177,21 @@ def made_page() -> Page:
         pictures=made_pictures(24, 3, 28, 28),
         pictures_note="24 of the 250 images that all files have",
         sections=[
-            Section(title="A study & more", text="Made <em>elsewhere</em>.", columns=("a",), rows=(("<b>1</b>",),))
+            Section(
+                title="A study & more",
+                text="Made <em>elsewhere</em>.",
+                columns=("a",),
+                rows=(("<b>1</b>",),),
+            )
         ],
     )
 
 
 def crowded_page() -> Page:
-    runs = [made_run(f"model-{i:02d}", mean=0.4 + i / 50, images=10_000, points=400, seed=i) for i in range(20)]
+    runs = [
+        made_run(f"model-{i:02d}", mean=0.4 + i / 50, images=10_000, points=400, seed=i)
+        for i in range(20)
+    ]
     return replace(made_page(), runs=runs, pictures=made_pictures(60, 20, 32, 32, 3))
 
 

@@ -13,11 +13,23 @@ MACER = {"copies": 16, "beta": 16.0, "gamma": 8.0}
 MIX: dict[str, Any] = {"one_step": False, "warmup_epochs": 10}
 MNIST_MIX = {**MIX, "copies": 4, "step_size": 1.0}
 CIFAR_MIX = {**MIX, "copies": 2, "steps": 4, "eta": 5.0}
-IMAGENET_MIX = {**MIX, "copies": 1, "steps": 1, "step_size": 8.0, "eta": 5.0, "one_step": True, "one_step_radius": 1.0}
+IMAGENET_MIX = {
+    **MIX,
+    "copies": 1,
+    "steps": 1,
+    "step_size": 8.0,
+    "eta": 5.0,
+    "one_step": True,
+    "one_step_radius": 1.0,
+}
 ABLATED = {**MNIST_MIX, "steps": 8, "eta": 1.0}
 
 METHODS: dict[str, dict[str, Any]] = {
-    **{f"{data}/{s}/gaussian": {} for data in ("mnist", "cifar10") for s in ("0.25", "0.50", "1.00")},
+    **{
+        f"{data}/{s}/gaussian": {}
+        for data in ("mnist", "cifar10")
+        for s in ("0.25", "0.50", "1.00")
+    },
     **{f"mnist/{s}/stability": {"weight": 2.0} for s in ("0.25", "0.50", "1.00")},
     **{f"mnist/{s}/smoothadv": {**SMOOTHADV, "copies": 4} for s in ("0.25", "0.50", "1.00")},
     "mnist/0.25/macer": {**MACER, "weight": 16.0, "defer_epochs": 31},
@@ -70,7 +82,14 @@ METHODS: dict[str, dict[str, Any]] = {
     **{f"ablation/copies/{m}": {**ABLATED, "copies": m} for m in (1, 2, 4, 8)},
 }
 
-LOOP = {"batch": 256, "late_drops": True, "nesterov": False, "weight_decay": 1e-4, "drop_factor": 0.1, "momentum": 0.9}
+LOOP = {
+    "batch": 256,
+    "late_drops": True,
+    "nesterov": False,
+    "weight_decay": 1e-4,
+    "drop_factor": 0.1,
+    "momentum": 0.9,
+}
 MNIST_LOOP = {**LOOP, "epochs": 90, "learning_rate": 0.01, "drops": (30, 60)}
 CIFAR_LOOP = {**LOOP, "epochs": 150, "learning_rate": 0.1, "drops": (50, 100)}
 IMAGENET_LOOP = {**LOOP, "epochs": 90, "learning_rate": 0.1, "drops": (30, 60)}

@@ -165,4 +165,6 @@ def row_over_seeds(table: str, name: str) -> tuple[dict[float, float], dict[floa
     pairs = cells(table)[name]
     means, deviations = pairs[::2], pairs[1::2]
     at = [float(column) for column, _ in means]
-    return dict(zip(at, (m for _, m in means), strict=True)), dict(zip(at, (d for _, d in deviations), strict=True))
+    return dict(zip(at, (m for _, m in means), strict=True)), dict(
+        zip(at, (d for _, d in deviations), strict=True)
+    )

@@ -18,7 +18,13 @@ from smoothmix.certificates.file import Certificates
 from smoothmix.config import Certification
 
 EPOCHS = [
-    {"epoch": e, "loss": 2.0 / e, "parts": {}, "accuracy": 0.9 - 0.5 / e, "learning_rate": 0.1 if e < 3 else 0.01}
+    {
+        "epoch": e,
+        "loss": 2.0 / e,
+        "parts": {},
+        "accuracy": 0.9 - 0.5 / e,
+        "learning_rate": 0.1 if e < 3 else 0.01,
+    }
     for e in range(1, 6)
 ]
 
@@ -59,10 +65,13 @@ def run(
     return analysis.from_file(file, name=name, training=training)
 
 
-def log(radii: Sequence[float], *, name: str = "log", sigma: float | None = None, wrong: int = 0) -> Measured:
+def log(
+    radii: Sequence[float], *, name: str = "log", sigma: float | None = None, wrong: int = 0
+) -> Measured:
     """A log of the field: no votes, no settings; the first `wrong` images are wrong."""
     rows = [
-        Certificate(idx=i, label=1, predict=int(i >= wrong), radius=r, correct=i >= wrong) for i, r in enumerate(radii)
+        Certificate(idx=i, label=1, predict=int(i >= wrong), radius=r, correct=i >= wrong)
+        for i, r in enumerate(radii)
     ]
     return analysis.from_file(Certificates(Path("log"), tuple(rows)), name=name, sigma=sigma)
 
@@ -70,7 +79,12 @@ def log(radii: Sequence[float], *, name: str = "log", sigma: float | None = None
 def lines_of(figure: Figure | Axes) -> dict[str, Line2D]:
     """The curves of a figure by the runs' names; of one name in several panels, the last."""
     axes = figure.axes if isinstance(figure, Figure) else [figure]
-    return {str(line.get_label()): line for ax in axes for line in ax.get_lines() if line.get_drawstyle() != "default"}
+    return {
+        str(line.get_label()): line
+        for ax in axes
+        for line in ax.get_lines()
+        if line.get_drawstyle() != "default"
+    }
 
 
 def legend_of(figure: Figure) -> list[str]:

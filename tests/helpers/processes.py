@@ -37,7 +37,10 @@ def tiny_run(
     """Settings of a run on a few images of the sample, which lie in `folder` afterwards, as do the settings."""
     quick = presets.get("quick/gaussian").config
     sample = data.load("sample", "train")
-    x, y = (sample.images(range(images)).numpy() * 255).round().astype(np.uint8), sample.labels[:images]
+    x, y = (
+        (sample.images(range(images)).numpy() * 255).round().astype(np.uint8),
+        sample.labels[:images],
+    )
     np.savez(folder / "tiny.npz", x=x, y=y)
     recipe = replace(quick.recipe, epochs=epochs, batch=batch)
     config = replace(quick, data=f"npz:{folder / 'tiny.npz'}", recipe=recipe, preset="")
@@ -94,7 +97,9 @@ class Jobs:
     mark: str = field(default_factory=lambda: f"SMOOTHMIX_TEST_MARK={secrets.token_hex(8)}")
     started: list[Job] = field(default_factory=list)
 
-    def start(self, argv: list[str], *, before: Callable[[], None] | None = None, **environment: str) -> Job:
+    def start(
+        self, argv: list[str], *, before: Callable[[], None] | None = None, **environment: str
+    ) -> Job:
         """Start a process; `before` runs in it first."""
         log = self.folder / f"log-{len(self.started)}.txt"
         name, _, value = self.mark.partition("=")
@@ -113,7 +118,9 @@ class Jobs:
         self.started.append(job)
         return job
 
-    def smoothmix(self, *args: object, before: Callable[[], None] | None = None, **environment: str) -> Job:
+    def smoothmix(
+        self, *args: object, before: Callable[[], None] | None = None, **environment: str
+    ) -> Job:
         """Start a command."""
         return self.start(list(command(*args)), before=before, **environment)
 
@@ -128,7 +135,8 @@ class Jobs:
         size = str(len(commands))
         common |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         return [
-            self.start(command, RANK=str(rank), LOCAL_RANK=str(rank), **common) for rank, command in enumerate(commands)
+            self.start(command, RANK=str(rank), LOCAL_RANK=str(rank), **common)
+            for rank, command in enumerate(commands)
         ]
 
     def alive(self) -> dict[int, dict[str, str]]:
@@ -146,7 +154,11 @@ class Jobs:
 
     def rank(self, number: int) -> int:
         """The process number of a rank."""
-        (found,) = (pid for pid, environment in self.alive().items() if environment.get("RANK") == str(number))
+        (found,) = (
+            pid
+            for pid, environment in self.alive().items()
+            if environment.get("RANK") == str(number)
+        )
         return found
 
 

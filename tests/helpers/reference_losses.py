@@ -44,7 +44,9 @@ def attack_gradient(network, z, label, noises, floor):
     """Gradient at one image of -log(max(mean_i softmax F(z + d_i)_y, floor)), and the mean prediction."""
     z = z.detach().clone().requires_grad_(True)
     mean = sum(softmax(network((z + d)[None])[0]) for d in noises) / len(noises)
-    objective = -(torch.log(mean[label]) if mean[label] > floor else torch.zeros_like(z).sum() * z.sum())
+    objective = -(
+        torch.log(mean[label]) if mean[label] > floor else torch.zeros_like(z).sum() * z.sum()
+    )
     objective.backward()
     return z.grad, mean.detach()
 
@@ -71,7 +73,9 @@ def pgd_example(network, x, label, noises, *, epsilon, steps, official, clamp_fi
         z = project(z, x, epsilon)
         return z.clamp(0, 1) if official and not clamp_first else z
 
-    return ascent(network, x, label, noises, steps, 2 * epsilon / steps, after_step, floor, plus)[-1]
+    return ascent(network, x, label, noises, steps, 2 * epsilon / steps, after_step, floor, plus)[
+        -1
+    ]
 
 
 def ddn_example(network, x, label, noises, *, epsilon, steps, official):
@@ -121,7 +125,9 @@ def smoothadv(model, x, y, noise, lam, *, epoch, fidelity, epsilon, steps, attac
     for b in range(len(x)):
         noises = [d[b] for d in noise]
         if attack == "ddn":
-            z = ddn_example(network, x[b], y[b], noises, epsilon=radius, steps=steps, official=official)
+            z = ddn_example(
+                network, x[b], y[b], noises, epsilon=radius, steps=steps, official=official
+            )
         else:
             options = {"clamp_first": True, "floor": 0.0, "plus": 0.0, "official": official}
             z = pgd_example(network, x[b], y[b], noises, epsilon=radius, steps=steps, **options)
@@ -145,14 +151,35 @@ def macer(model, x, y, noise, lam, *, epoch, fidelity, sigma, weight, beta, gamm
     return (classification + (weight if epoch >= defer_epochs else 0) * robustness) / len(x)
 
 
-def consistency(model, x, y, noise, lam, *, epoch, fidelity, weight, entropy_weight, epsilon, steps, warmup_epochs):
+def consistency(
+    model,
+    x,
+    y,
+    noise,
+    lam,
+    *,
+    epoch,
+    fidelity,
+    weight,
+    entropy_weight,
+    epsilon,
+    steps,
+    warmup_epochs,
+):
     images = list(x)
     if epsilon > 0:
         network, radius = frozen(model), epsilon * min(1, (epoch + 1) / warmup_epochs)
-        options = {"clamp_first": False, "floor": 1e-20, "plus": 1e-8, "official": fidelity == "official"}
+        options = {
+            "clamp_first": False,
+            "floor": 1e-20,
+            "plus": 1e-8,
+            "official": fidelity == "official",
+        }
         for b in range(len(x)):
             noises = [d[b] for d in noise]
-            images[b] = pgd_example(network, x[b], y[b], noises, epsilon=radius, steps=steps, **options)
+            images[b] = pgd_example(
+                network, x[b], y[b], noises, epsilon=radius, steps=steps, **options
+            )
     logits = noisy_forward(model, images, noise)
     regulariser = 0
     for b in range(len(x)):
@@ -161,7 +188,9 @@ def consistency(model, x, y, noise, lam, *, epoch, fidelity, weight, entropy_wei
             log_mean = torch.log(mean[c].clamp(min=1e-20))
             regulariser = regulariser - entropy_weight * mean[c] * log_mean
             for row in logits:
-                regulariser = regulariser + weight / len(noise) * mean[c] * (log_mean - log_probability(row[b], c))
+                regulariser = regulariser + weight / len(noise) * mean[c] * (
+                    log_mean - log_probability(row[b], c)
+                )
     return mean_cross_entropy(logits, y) + regulariser / len(x)
 
 
@@ -192,7 +221,9 @@ def smoothmix(
                 z = project(z, centre, limit)
             return z.clamp(0, 1) if official else z
 
-        path = ascent(network, x[b], y[b], [d[b] for d in noise], steps, step_size, after_step, 1e-20, 1e-8)
+        path = ascent(
+            network, x[b], y[b], [d[b] for d in noise], steps, step_size, after_step, 1e-20, 1e-8
+        )
         far.append(path[-1])
         if one_step and not (official and steps == 1 and one_step_radius is None):
             radius = step_size if one_step_radius is None else one_step_radius

@@ -26,9 +26,12 @@ def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
     """Sizes around that of a piece, while every process is late at times."""
     assert mean is not None
     delays = np.random.default_rng(here.rank)
-    for number, size in enumerate([1, 5, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7, *[1000] * 300]):
+    for number, size in enumerate(
+        [1, 5, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 7, *[1000] * 300]
+    ):
         of_ranks = [
-            torch.randn(size, generator=torch.manual_seed(100 * number + rank)) for rank in range(here.world_size)
+            torch.randn(size, generator=torch.manual_seed(100 * number + rank))
+            for rank in range(here.world_size)
         ]
         numbers = of_ranks[here.rank].clone()
         if delays.random() < 0.1:

@@ -20,7 +20,9 @@ from smoothmix.networks import registry as models
 class Block(nn.Module):
     """A residual block; what else is done with its input is given from outside."""
 
-    def __init__(self, after: Callable[[Tensor, Tensor], Tensor], before: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, after: Callable[[Tensor, Tensor], Tensor], before: Callable[[Tensor], Tensor]
+    ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 4, 3, padding=1)
         self.first, self.second = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(2))
@@ -35,13 +37,21 @@ BLOCKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], T
     "nothing": (lambda out, _: out, lambda x: x, True),
     "used afterwards": (lambda out, x: out + x, lambda x: x, False),
     "a view is convolved": (lambda out, _: out, lambda x: x[:, :, :, :], False),
-    "a view is used afterwards": (lambda out, x: out * x.flatten(2).mean(2)[:, :, None, None], lambda x: x, False),
+    "a view is used afterwards": (
+        lambda out, x: out * x.flatten(2).mean(2)[:, :, None, None],
+        lambda x: x,
+        False,
+    ),
 }
 
 
 def additions(network: nn.Module) -> list[FusedConvolution]:
     """The convolutions of a fused network that may write into what they add."""
-    return [module for module in network.modules() if isinstance(module, FusedConvolution) and module.into_other]
+    return [
+        module
+        for module in network.modules()
+        if isinstance(module, FusedConvolution) and module.into_other
+    ]
 
 
 @pytest.mark.parametrize("name", BLOCKS)
@@ -117,12 +127,16 @@ for number in range(14):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
 def test_memory_is_kept_from_one_forward_to_the_next() -> None:
     """The first activations alone have 1,024 pages a forward, which the system would have to clear again each time."""
-    done = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True
+    )
     # The median: the heap may grow once more at any time, by as much as a tensor, and stay so.
     assert np.median([int(faults) for faults in done.stdout.split()]) < 64
 
 
-def test_whoever_has_set_malloc_by_the_environment_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_has_set_malloc_by_the_environment_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from smoothmix.inference.malloc import keep_freed_memory
 
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")

@@ -45,7 +45,9 @@ class PatchesAfterConvolution(Patches):
 
 
 @pytest.mark.parametrize("network", [Patches, PatchesAfterConvolution])
-def test_a_network_that_looks_at_strides_gets_the_memory_it_expects(network: type[nn.Module]) -> None:
+def test_a_network_that_looks_at_strides_gets_the_memory_it_expects(
+    network: type[nn.Module],
+) -> None:
     torch.manual_seed(0)
     model, image = network().eval(), torch.rand(1, *SHAPE)
     votes = sm.Smoothed(model, sigma=0.5, num_classes=5).votes(image, n=500, seed=0)
@@ -57,7 +59,13 @@ def test_a_network_that_looks_at_strides_gets_the_memory_it_expects(network: typ
 
 def convolutions() -> nn.Sequential:
     torch.manual_seed(0)
-    layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Identity(), nn.Flatten()
+    layers = (
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Identity(),
+        nn.Flatten(),
+    )
     return nn.Sequential(*layers, nn.Linear(8 * 16 * 16, 5)).eval()
 
 
@@ -76,7 +84,11 @@ def test_hooks_are_heard_and_do_their_work(where: str, before: bool) -> None:
         return found.clamp(-4, 4)
 
     module = model.get_submodule(where)
-    _ = module.register_forward_pre_hook(clamp_input) if before else module.register_forward_hook(clamp_output)
+    _ = (
+        module.register_forward_pre_hook(clamp_input)
+        if before
+        else module.register_forward_hook(clamp_output)
+    )
     ready, images = prepared(model, SHAPE, block=4), 9 * torch.randn(4, *SHAPE)
     heard.clear()
     found = ready(images)
@@ -130,7 +142,9 @@ class Mode(nn.Module):
 
 def test_a_network_with_a_mode_of_its_own_must_be_put_into_eval_mode_by_its_owner() -> None:
     model = Mode()
-    with pytest.raises(UsageError, match=r"Mode is in training mode .* call the network's eval\(\) first"):
+    with pytest.raises(
+        UsageError, match=r"Mode is in training mode .* call the network's eval\(\) first"
+    ):
         sm.Smoothed(nn.Sequential(model), sigma=0.5, num_classes=2)
     smoothed = sm.Smoothed(model.eval(), sigma=0.01, num_classes=2)
     image = torch.rand(1, 3, 2, 2)
@@ -160,9 +174,9 @@ def test_a_network_that_draws_random_numbers_is_told_of() -> None:
         sm.Smoothed(Dropout(), sigma=0.5, num_classes=2).votes(image, n=10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sm.Smoothed(nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), sigma=0.5, num_classes=2).votes(
-            image, n=10
-        )
+        sm.Smoothed(
+            nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), sigma=0.5, num_classes=2
+        ).votes(image, n=10)
 
 
 class MixesTheBatch(nn.Module):
@@ -228,6 +242,8 @@ def test_a_network_that_squeezes_single_images_is_run_unless_it_meets_one() -> N
     assert int(smoothed.votes(image, n=256, seed=0).sum()) == 256
     with smoothed.sampler(seed=0) as sampler:
         assert sampler.rehearse((1, 4, 4)).engine == "torch-cpu"
-    with pytest.raises(UsageError, match=r"shape \[3\] for 1 image, .* a squeeze\(\) in it drops the batch"):
+    with pytest.raises(
+        UsageError, match=r"shape \[3\] for 1 image, .* a squeeze\(\) in it drops the batch"
+    ):
         smoothed.votes(image, n=257, seed=0)
     assert engine_name(Squeezes(), (1, 4, 4), precision="fp32") == "torch-cpu"

@@ -40,10 +40,15 @@ def with_statistics(model: nn.Module, seed: int = 0) -> nn.Module:
 class Residual(nn.Module):
     """A block as others write it, with the addition and ReLU given from outside."""
 
-    def __init__(self, add: Callable[[Tensor, Tensor], Tensor], relu: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self, add: Callable[[Tensor, Tensor], Tensor], relu: Callable[[Tensor], Tensor]
+    ) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, padding=1)
-        self.conv, self.norm = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8, affine=False)
+        self.conv, self.norm = (
+            nn.Conv2d(8, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8, affine=False),
+        )
         self.head = nn.Linear(8, 5)
         self.add, self.relu = add, relu
 
@@ -181,7 +186,9 @@ def test_one_convolution_with_two_norms_keeps_both() -> None:
             self.first, self.second = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.second(self.conv(self.first(self.conv(x)).relu())).relu().mean((2, 3)))
+            return self.head(
+                self.second(self.conv(self.first(self.conv(x)).relu())).relu().mean((2, 3))
+            )
 
     torch.manual_seed(0)
     model, images = with_statistics(Shared()), torch.rand(4, 3, 8, 8)
@@ -199,7 +206,9 @@ def test_folding_is_exact_to_rounding() -> None:
     weight, bias = folded(convolution, norm)
     x = torch.rand(2, 2, 6, 6, dtype=torch.float64)
     expected = norm.double()(convolution.double()(x))
-    torch.testing.assert_close(F.conv2d(x, weight.double(), bias.double()), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        F.conv2d(x, weight.double(), bias.double()), expected, rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,15 @@ def sampler(
     engine: Engine = "auto",
 ) -> Sampler:
     network = small_convnet() if model is None else model
-    return Sampler(model=network, sigma=0.5, num_classes=10, seed=seed, block=block, precision=precision, engine=engine)
+    return Sampler(
+        model=network,
+        sigma=0.5,
+        num_classes=10,
+        seed=seed,
+        block=block,
+        precision=precision,
+        engine=engine,
+    )
 
 
 def all_votes(order: list[int], **settings: int) -> dict[int, list[int]]:
@@ -44,7 +52,9 @@ def slow_votes(model: nn.Module, image: torch.Tensor, index: int, draws: int) ->
     counts = np.zeros(10, dtype=np.int64)
     model.eval()
     for j in range(draws):
-        noise = torch.from_numpy(randomness.gaussian(0, Domain.ESTIMATION, index, j, 1, tuple(image.shape)))
+        noise = torch.from_numpy(
+            randomness.gaussian(0, Domain.ESTIMATION, index, j, 1, tuple(image.shape))
+        )
         counts[int(model(image + 0.5 * noise).argmax())] += 1
     return counts
 
@@ -54,7 +64,9 @@ def test_votes_are_those_of_a_slow_loop_over_draws() -> None:
         votes = counting.votes(IMAGES[1], 1, Domain.ESTIMATION, 500)
     assert votes.sum() == 500
     assert np.count_nonzero(votes) > 1, "the test would prove nothing if all votes agreed"
-    assert np.abs(votes - slow_votes(small_convnet(), IMAGES[1], 1, 500)).sum() <= 2, "but for ties in the rounding"
+    assert np.abs(votes - slow_votes(small_convnet(), IMAGES[1], 1, 500)).sum() <= 2, (
+        "but for ties in the rounding"
+    )
 
 
 def test_votes_do_not_depend_on_the_order_or_company_of_images() -> None:
@@ -78,7 +90,9 @@ def test_votes_do_not_depend_on_the_number_of_threads(threads: int) -> None:
 @pytest.mark.parametrize("block", [1, 7, 100, 500, 4096])
 def test_another_block_size_sees_the_same_noise(block: int) -> None:
     """Votes may differ in ties of the rounding at most: none is expected in 1,500 draws."""
-    for votes, reference in zip(all_votes([0, 1, 2], block=block).values(), all_votes([0, 1, 2]).values(), strict=True):
+    for votes, reference in zip(
+        all_votes([0, 1, 2], block=block).values(), all_votes([0, 1, 2]).values(), strict=True
+    ):
         assert np.abs(np.subtract(votes, reference)).sum() <= 2
 
 
@@ -133,7 +147,10 @@ def test_modes_are_put_back_after_an_error() -> None:
 
 def test_bf16_runs_another_arithmetic_with_nearly_the_same_votes() -> None:
     with sampler(precision="bf16") as half, sampler() as full:
-        votes = half.votes(IMAGES[0], 0, Domain.ESTIMATION, 500), full.votes(IMAGES[0], 0, Domain.ESTIMATION, 500)
+        votes = (
+            half.votes(IMAGES[0], 0, Domain.ESTIMATION, 500),
+            full.votes(IMAGES[0], 0, Domain.ESTIMATION, 500),
+        )
     assert 0 < np.abs(votes[0] - votes[1]).sum() < 60
 
 
@@ -150,14 +167,19 @@ class Says(nn.Module):
 
 def test_a_network_with_another_number_of_classes_is_refused() -> None:
     with (
-        pytest.raises(UsageError, match=r"shape \[32, 3\] for 32 images, where 10 classes need \[32, 10\]"),
+        pytest.raises(
+            UsageError, match=r"shape \[32, 3\] for 32 images, where 10 classes need \[32, 10\]"
+        ),
         sampler(Says([1.0, 2.0, 3.0])) as counting,
     ):
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
 
 
 def test_logits_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(SmoothmixError, match="not finite"), sampler(Says([float("nan")] * 10)) as counting:
+    with (
+        pytest.raises(SmoothmixError, match="not finite"),
+        sampler(Says([float("nan")] * 10)) as counting,
+    ):
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
 
 
@@ -222,7 +244,9 @@ def test_every_forward_runs_on_one_thread_from_the_first_on(block: int) -> None:
         model = CountsThreads()
         with sampler(model, block=block) as counting:
             # Ready without a trial forward, which runs in the caller's thread, whose limit is set already.
-            counting._ready = Prepared("torch-cpu", model, torch.device("cpu"), "fp32", block, channels_last=False)
+            counting._ready = Prepared(
+                "torch-cpu", model, torch.device("cpu"), "fp32", block, channels_last=False
+            )
             counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 60)
     finally:
         torch.set_num_threads(before)
@@ -260,7 +284,9 @@ def test_channels_last_are_those_of_a_copy() -> None:
 
 
 def test_a_batchnorm_that_looks_at_its_batch_is_refused() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784, track_running_stats=False), nn.Linear(784, 10))
+    model = nn.Sequential(
+        nn.Flatten(), nn.BatchNorm1d(784, track_running_stats=False), nn.Linear(784, 10)
+    )
     with pytest.raises(UsageError, match="the BatchNorm '1' keeps no running statistics"):
         sampler(model)
 
@@ -283,10 +309,15 @@ class Returns(nn.Module):
     [
         ((torch.zeros(32, 10),), "must return a tensor of logits"),
         (torch.zeros(32, 10, dtype=torch.bool), "must return a tensor of logits"),
-        (KeyError("a key"), r"the network fails on 32 images of shape \[1, 28, 28\] \(KeyError: 'a key'\)"),
+        (
+            KeyError("a key"),
+            r"the network fails on 32 images of shape \[1, 28, 28\] \(KeyError: 'a key'\)",
+        ),
     ],
 )
-def test_a_network_that_returns_something_else_or_raises_is_named(what: object, sentence: str) -> None:
+def test_a_network_that_returns_something_else_or_raises_is_named(
+    what: object, sentence: str
+) -> None:
     with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
 

@@ -25,7 +25,9 @@ class Sleeper(nn.Module):
 
 def test_the_rate_is_draws_a_second_of_all_threads() -> None:
     threads = torch.get_num_threads()
-    (found,) = measure(Sleeper(), (1, 2, 2), num_classes=3, ways=[Way("auto", "fp32")], turns=2, seconds=0.1)
+    (found,) = measure(
+        Sleeper(), (1, 2, 2), num_classes=3, ways=[Way("auto", "fp32")], turns=2, seconds=0.1
+    )
     most = threads / SECONDS_A_DRAW  # sleep never ends early
     assert 0.1 * most < found.rate <= most
     assert found.ratio == 1
@@ -40,15 +42,24 @@ def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
             drawn.append(len(images))
             return super().forward(images)
 
-    measure(Counting(), (3, 224, 224), num_classes=3, ways=[Way("eager", "fp32")], turns=1, seconds=0.01)
+    measure(
+        Counting(), (3, 224, 224), num_classes=3, ways=[Way("eager", "fp32")], turns=1, seconds=0.01
+    )
     assert max(drawn) == 8
-    assert sum(drawn) <= 16 + 3 * 8 * torch.get_num_threads(), "two trials of eight images, warming up, and a turn"
+    assert sum(drawn) <= 16 + 3 * 8 * torch.get_num_threads(), (
+        "two trials of eight images, warming up, and a turn"
+    )
 
 
 def test_ways_that_come_to_the_same_are_measured_once() -> None:
     lenet = measure(models.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
-    assert [(x.engine, x.way.precision) for x in lenet] == [("torch-cpu", "fp32"), ("torch-cpu", "bf16")]
-    resnet = measure(models.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01)
+    assert [(x.engine, x.way.precision) for x in lenet] == [
+        ("torch-cpu", "fp32"),
+        ("torch-cpu", "bf16"),
+    ]
+    resnet = measure(
+        models.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01
+    )
     assert [x.way for x in resnet] == list(WAYS)
     assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu"]
 
@@ -57,7 +68,9 @@ def test_the_command_tells_how_long_certification_takes(smoothmix: Run, untraine
     done = smoothmix("bench", untrained_run, "--turns", 1, "--n", 1000, "--images", 1)
     assert done.code == 0, done.err
     assert "lenet, images of 1x28x28, 1,000 draws each, cpu on" in done.out
-    lines = [line.split() for line in done.out.splitlines() if line.strip().startswith(("fp32", "bf16"))]
+    lines = [
+        line.split() for line in done.out.splitlines() if line.strip().startswith(("fp32", "bf16"))
+    ]
     assert [line[:2] for line in lines] == [["fp32", "torch-cpu"], ["bf16", "torch-cpu"]]
     for line in lines:
         a_second, an_hour = (float(number.replace(",", "")) for number in line[3:5])
@@ -68,13 +81,25 @@ def test_the_command_tells_how_long_certification_takes(smoothmix: Run, untraine
 
 def test_the_command_takes_anyones_network(smoothmix: Run) -> None:
     done = smoothmix(
-        "bench", "--model", "torch.nn:Flatten", "--shape", "1", "2", "5", "--num-classes", 10, "--turns", 1
+        "bench",
+        "--model",
+        "torch.nn:Flatten",
+        "--shape",
+        "1",
+        "2",
+        "5",
+        "--num-classes",
+        10,
+        "--turns",
+        1,
     )
     assert done.code == 0, done.err
     assert "torch.nn:Flatten, images of 1x2x5" in done.out
 
 
-def test_the_command_takes_shape_and_classes_from_a_data_set(smoothmix: Run, untrained_run: str) -> None:
+def test_the_command_takes_shape_and_classes_from_a_data_set(
+    smoothmix: Run, untrained_run: str
+) -> None:
     done = smoothmix("bench", untrained_run, "--data", "sample", "--turns", 1)
     assert done.code == 0, done.err
     assert "images of 1x28x28" in done.out

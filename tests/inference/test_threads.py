@@ -16,7 +16,13 @@ from torch.nn.utils import weight_norm
 
 import smoothmix as sm
 from smoothmix.inference.fusion import fused
-from smoothmix.inference.prepare import OneAtATime, engine_on, one_thread_per_forward, own_copy, prepared
+from smoothmix.inference.prepare import (
+    OneAtATime,
+    engine_on,
+    one_thread_per_forward,
+    own_copy,
+    prepared,
+)
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks import registry as models
 from smoothmix.noise.addresses import Domain
@@ -117,7 +123,11 @@ def test_one_classifier_may_be_asked_by_many_threads(four_threads: None) -> None
     smoothed, images = sm.Smoothed(model, sigma=0.5, num_classes=10), torch.rand(8, 1, 28, 28)
     expected = smoothed.votes(images, n=600, seed=3)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda i: smoothed.votes(images[i : i + 1], n=600, seed=3, index=[i]), range(8)))
+        found = list(
+            pool.map(
+                lambda i: smoothed.votes(images[i : i + 1], n=600, seed=3, index=[i]), range(8)
+            )
+        )
         threads = list(pool.map(lambda _: torch.get_num_threads(), range(8)))
     assert torch.cat(found).tolist() == expected.tolist()
     assert model.training
@@ -127,7 +137,11 @@ def test_one_classifier_may_be_asked_by_many_threads(four_threads: None) -> None
 
 def test_networks_of_other_threads_run_on_while_one_is_looked_at() -> None:
     """Looking at a network wraps the methods of all others for a moment."""
-    original, ours, theirs = nn.Module.__call__, models.build("cifar_resnet20"), small_convnet().eval()
+    original, ours, theirs = (
+        nn.Module.__call__,
+        models.build("cifar_resnet20"),
+        small_convnet().eval(),
+    )
     images, stop = torch.rand(2, 1, 28, 28), threading.Event()
     expected = theirs(images)
 
@@ -140,7 +154,9 @@ def test_networks_of_other_threads_run_on_while_one_is_looked_at() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         running = [pool.submit(run) for _ in range(2)]
-        looking = [pool.submit(lambda: [fused(ours) is not None for _ in range(5)]) for _ in range(2)]
+        looking = [
+            pool.submit(lambda: [fused(ours) is not None for _ in range(5)]) for _ in range(2)
+        ]
         try:
             assert [job.result() for job in looking] == [[True] * 5] * 2
         finally:
@@ -163,7 +179,9 @@ def test_the_number_of_threads_comes_back_whoever_leaves_first() -> None:
 @pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
 def test_a_copy_has_the_weights_of_the_network_and_not_its_mode() -> None:
     model = nn.Sequential(weight_norm(nn.Linear(784, 10)), nn.BatchNorm1d(10)).train()
-    model(torch.rand(4, 784))  # now weight_norm holds a computed weight, which alone would refuse to be copied
+    model(
+        torch.rand(4, 784)
+    )  # now weight_norm holds a computed weight, which alone would refuse to be copied
     copied = own_copy(model)
     assert copied is not None
     assert not copied.training

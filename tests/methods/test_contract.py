@@ -25,7 +25,10 @@ WITH_BATCHNORM = PROBLEMS["batchnorm"]
 
 
 def test_every_method_file_is_in_the_table():
-    files = {path.stem for path in Path(smoothmix.methods.__file__).parent.glob("*.py")} - {"__init__", "base"}
+    files = {path.stem for path in Path(smoothmix.methods.__file__).parent.glob("*.py")} - {
+        "__init__",
+        "base",
+    }
     assert files == set(METHODS) == set(TRAINING_FORWARDS)
     assert all(method.__name__.lower() == name for name, method in METHODS.items())
     assert all(method.__name__ in methods.__all__ for method in METHODS.values())
@@ -63,7 +66,11 @@ def test_gradient_reaches_every_weight_and_only_by_backward(case):
     assert all(parameter.grad is None for parameter in network.parameters())
     loss.total.backward()
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())
-    assert all(parameter.grad.any() for name, parameter in network.named_parameters() if name.endswith("weight"))
+    assert all(
+        parameter.grad.any()
+        for name, parameter in network.named_parameters()
+        if name.endswith("weight")
+    )
 
 
 def test_parts_add_up_and_are_detached(case):
@@ -117,18 +124,27 @@ def test_channels_last_images_stay_so_and_give_the_same_loss(case, channels):
     network, formats = problem.network().to(memory_format=torch.channels_last), []
     for layer in network[0], network[3]:
         layer.register_forward_hook(
-            lambda module, inputs, output: formats.append(output.is_contiguous(memory_format=torch.channels_last))
+            lambda module, inputs, output: formats.append(
+                output.is_contiguous(memory_format=torch.channels_last)
+            )
         )
         layer.register_forward_pre_hook(
-            lambda module, inputs: formats.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+            lambda module, inputs: formats.append(
+                inputs[0].is_contiguous(memory_format=torch.channels_last)
+            )
         )
-    fast = method.loss(network, x.to(memory_format=torch.channels_last), y, epoch=3, noise=noise, mix=ratios)
+    fast = method.loss(
+        network, x.to(memory_format=torch.channels_last), y, epoch=3, noise=noise, mix=ratios
+    )
     assert all(formats)
     torch.testing.assert_close(fast.total, problem.loss(method, problem.network()).total)
 
 
 def test_noise_takes_the_format_of_the_images():
-    method, x = make("smoothadv", sigma=0.5), torch.rand(2, 3, 5, 5).to(memory_format=torch.channels_last)
+    method, x = (
+        make("smoothadv", sigma=0.5),
+        torch.rand(2, 3, 5, 5).to(memory_format=torch.channels_last),
+    )
     noise = torch.randn(4, 2, 3, 5, 5)
     for adapted in method.noise_or_draw(x, noise), method.noise_or_draw(x, None):
         assert adapted.shape == noise.shape
@@ -190,7 +206,9 @@ def test_bad_sigma_is_refused(name, sigma):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_names_and_fidelity_are_checked(name):
-    with pytest.raises(UsageError, match=f"unknown setting of {name} 'sigmaa': did you mean 'sigma'"):
+    with pytest.raises(
+        UsageError, match=f"unknown setting of {name} 'sigmaa': did you mean 'sigma'"
+    ):
         make(name, sigmaa=0.5)
     with pytest.raises(UsageError, match=f"{name} needs sigma"):
         make(name)
@@ -214,7 +232,11 @@ def test_names_and_fidelity_are_checked(name):
         ("macer", {"beta": 0}, "beta must be a positive number"),
         ("macer", {"gamma": -8}, "gamma must be a positive number"),
         ("macer", {"defer_epochs": 1.5}, "defer_epochs must be a whole number"),
-        ("consistency", {"entropy_weight": float("nan")}, "entropy_weight must be a number of zero or more"),
+        (
+            "consistency",
+            {"entropy_weight": float("nan")},
+            "entropy_weight must be a number of zero or more",
+        ),
         ("consistency", {"epsilon": -1.0}, "epsilon must be a number of zero or more"),
         ("smoothmix", {"stepsize": 1.0}, "did you mean 'step_size'"),
         ("smoothmix", {"step_size": 0.0}, "step_size must be a positive number"),
@@ -239,4 +261,8 @@ def test_methods_are_frozen_keyword_only_values():
 
 
 def test_which_methods_are_chunked():
-    assert {name for name, method in METHODS.items() if method.chunked} == {"smoothadv", "consistency", "smoothmix"}
+    assert {name for name, method in METHODS.items() if method.chunked} == {
+        "smoothadv",
+        "consistency",
+        "smoothmix",
+    }

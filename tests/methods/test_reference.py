@@ -20,13 +20,17 @@ def compare(case, fidelity, problem, *, epoch=3, tolerance=1e-5):
 
     loss = method.loss(ours, x, y, epoch=epoch, noise=noise, mix=ratios)
     loss.total.backward()
-    reference = LOSSES[CASES[case][0]](theirs, x, y, noise, ratios, epoch=epoch, **settings_for_reference(method))
+    reference = LOSSES[CASES[case][0]](
+        theirs, x, y, noise, ratios, epoch=epoch, **settings_for_reference(method)
+    )
     reference.backward()
 
     close = {"rtol": tolerance, "atol": tolerance}
     torch.testing.assert_close(loss.total, reference, **close)
     for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, **close, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            mine.grad, other.grad, **close, msg=lambda text, name=name: f"{name}: {text}"
+        )
     for mine, other in zip(ours.buffers(), theirs.buffers(), strict=True):
         torch.testing.assert_close(mine, other, **close)
 
@@ -39,7 +43,9 @@ def test_loss_gradient_and_buffers_are_the_references(case, fidelity, problem):
 
 
 @pytest.mark.parametrize("epoch", [0, 9, 50])
-@pytest.mark.parametrize("case", ["smoothadv", "smoothmix-one-step", "smoothmix-imagenet", "consistency-smoothadv"])
+@pytest.mark.parametrize(
+    "case", ["smoothadv", "smoothmix-one-step", "smoothmix-imagenet", "consistency-smoothadv"]
+)
 def test_warm_up_follows_the_epoch(case, epoch):
     compare(case, "official", Problem(batchnorm=True, seed=50), epoch=epoch)
 
@@ -66,6 +72,13 @@ def test_the_problems_are_worth_solving(problem):
     problem = PROBLEMS[problem]
     x, y = problem.images()
     noise, _ = problem.randomness(4, 0.5)
-    correct = problem.network()((x + noise).flatten(0, 1)).softmax(-1).view(4, len(x), -1).mean(0).argmax(-1) == y
+    correct = (
+        problem.network()((x + noise).flatten(0, 1))
+        .softmax(-1)
+        .view(4, len(x), -1)
+        .mean(0)
+        .argmax(-1)
+        == y
+    )
     assert correct.any()
     assert not correct.all()

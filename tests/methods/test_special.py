@@ -56,7 +56,10 @@ def test_smoothmix_with_zero_ratios_and_one_copy_has_no_mixing_loss():
 
 
 def test_smoothmix_without_steps_mixes_the_image_with_itself():
-    still, ratios = SmoothMix(sigma=0.5, copies=2, steps=0), torch.full((PLAIN.batch,), 0.25, dtype=torch.float64)
+    still, ratios = (
+        SmoothMix(sigma=0.5, copies=2, steps=0),
+        torch.full((PLAIN.batch,), 0.25, dtype=torch.float64),
+    )
     tiny = SmoothMix(sigma=0.5, copies=2, steps=3, step_size=1e-9)
     losses = [PLAIN.loss(method, PLAIN.network(), mix=ratios).total for method in (still, tiny)]
     torch.testing.assert_close(*losses)
@@ -77,7 +80,13 @@ def test_smoothmix_counts_no_image_that_is_misclassified_but_in_the_paper():
     x, _ = PLAIN.images()
     with torch.no_grad():
         noise, ratios = PLAIN.randomness(4, 0.5)
-        worst = PLAIN.network()((x + noise).flatten(0, 1)).softmax(-1).view(4, len(x), -1).mean(0).argmin(-1)
+        worst = (
+            PLAIN.network()((x + noise).flatten(0, 1))
+            .softmax(-1)
+            .view(4, len(x), -1)
+            .mean(0)
+            .argmin(-1)
+        )
     losses = {
         fidelity: SmoothMix(sigma=0.5, steps=1, fidelity=fidelity).loss(
             PLAIN.network(), x, worst, epoch=20, noise=noise, mix=ratios
@@ -108,7 +117,9 @@ def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
     spy = Spy(steepness * torch.ones_like(x))
     noise = torch.zeros(method.copies, *x.shape, dtype=torch.float64)
     # Not by way of `loss`, which refuses images that are too bright.
-    method.terms(spy, Step(x, torch.tensor([0]), noise, epoch, torch.tensor([mix], dtype=torch.float64)))
+    method.terms(
+        spy, Step(x, torch.tensor([0]), noise, epoch, torch.tensor([mix], dtype=torch.float64))
+    )
     return [round(float(batch.mean()), 5) for batch in spy.seen]
 
 
@@ -119,16 +130,34 @@ def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
         ({"steps": 2, "step_size": 0.2}, 100, [0.5, 0.4]),
         ({"steps": 2, "step_size": 0.2, "one_step": True}, 100, [0.4, 0.35]),
         ({"steps": 2, "step_size": 0.2, "one_step": True}, 4, [0.45, 0.375]),
-        ({"steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 0.1}, 4, [0.475, 0.3875]),
-        ({"steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 5.0}, 100, [0.4, 0.35]),
+        (
+            {"steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 0.1},
+            4,
+            [0.475, 0.3875],
+        ),
+        (
+            {"steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 5.0},
+            100,
+            [0.4, 0.35],
+        ),
         ({"steps": 1, "step_size": 0.2, "one_step": True}, 100, [0.5, 0.45]),
-        ({"steps": 1, "step_size": 0.8, "one_step": True, "one_step_radius": 0.2}, 100, [0.4, 0.25]),
+        (
+            {"steps": 1, "step_size": 0.8, "one_step": True, "one_step_radius": 0.2},
+            100,
+            [0.4, 0.25],
+        ),
         ({"steps": 3, "step_size": 0.8}, 100, [0.5, 0.25]),
         ({"steps": 3, "step_size": 0.2, "limit": 0.4}, 100, [0.5, 0.4]),
         ({"steps": 2, "step_size": 0.2, "one_step": True, "fidelity": "paper"}, 4, [0.4, 0.35]),
         ({"steps": 1, "step_size": 0.2, "one_step": True, "fidelity": "paper"}, 4, [0.4, 0.4]),
         (
-            {"steps": 1, "step_size": 0.8, "one_step": True, "one_step_radius": 0.2, "fidelity": "paper"},
+            {
+                "steps": 1,
+                "step_size": 0.8,
+                "one_step": True,
+                "one_step_radius": 0.2,
+                "fidelity": "paper",
+            },
             4,
             [0.4, 0.25],
         ),
@@ -136,11 +165,19 @@ def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
     ],
 )
 def test_where_smoothmix_trains(settings, epoch, expected):
-    assert training_inputs(SmoothMix(sigma=1.0, **settings), epoch=epoch) == pytest.approx(expected, abs=1e-5)
+    assert training_inputs(SmoothMix(sigma=1.0, **settings), epoch=epoch) == pytest.approx(
+        expected, abs=1e-5
+    )
 
 
 def test_the_first_iterate_is_clamped_again_after_its_projection():
-    settings = {"sigma": 1.0, "steps": 2, "step_size": 0.2, "one_step": True, "one_step_radius": 0.1}
+    settings = {
+        "sigma": 1.0,
+        "steps": 2,
+        "step_size": 0.2,
+        "one_step": True,
+        "one_step_radius": 0.1,
+    }
     assert training_inputs(SmoothMix(**settings), grey=1.2, mix=0.0)[0] == 1.0
     assert training_inputs(SmoothMix(**settings, fidelity="paper"), grey=1.2, mix=0.0)[0] == 1.15
 
@@ -189,7 +226,9 @@ def test_macer_with_no_image_correct_is_its_classification_term():
     noise, _ = PLAIN.randomness(4, 0.5)
     method = Macer(sigma=0.5, copies=4)
     with torch.no_grad():
-        worst = network((x + noise).flatten(0, 1)).softmax(-1).view(4, len(x), -1).mean(0).argmin(-1)
+        worst = (
+            network((x + noise).flatten(0, 1)).softmax(-1).view(4, len(x), -1).mean(0).argmin(-1)
+        )
     loss = method.loss(network, x, worst, epoch=0, noise=noise)
     loss.total.backward()
     assert float(loss.parts["robustness"]) == 0
@@ -199,7 +238,9 @@ def test_macer_with_no_image_correct_is_its_classification_term():
 
 def test_macer_drops_what_has_no_finite_quantile():
     """Two images: of one the sharpened votes are exactly 1 and 0, and it must leave no trace."""
-    logits = torch.tensor([[[500.0, 0, 0], [0.2, 0.1, 0.0]]] * 2, dtype=torch.float64, requires_grad=True)
+    logits = torch.tensor(
+        [[[500.0, 0, 0], [0.2, 0.1, 0.0]]] * 2, dtype=torch.float64, requires_grad=True
+    )
     method, y = Macer(sigma=0.5, copies=2), torch.tensor([0, 0])
     hinge = method.hinge(logits, y)
     assert len(hinge) == 1

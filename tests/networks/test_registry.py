@@ -63,7 +63,9 @@ def fresh() -> dict[str, Network]:
         ("resnet50", resnet50_size(), 25_557_032),
     ],
 )
-def test_number_of_parameters(fresh: dict[str, Network], name: str, by_hand: int, published: int) -> None:
+def test_number_of_parameters(
+    fresh: dict[str, Network], name: str, by_hand: int, published: int
+) -> None:
     assert parameters(fresh[name]) == by_hand == published
 
 
@@ -72,9 +74,13 @@ def test_every_network_of_the_table_is_counted(fresh: dict[str, Network]) -> Non
     assert all(NETWORKS[name].description for name in NETWORKS)
 
 
-def test_resnet50_has_the_names_and_shapes_that_torchvision_gives(fresh: dict[str, Network]) -> None:
+def test_resnet50_has_the_names_and_shapes_that_torchvision_gives(
+    fresh: dict[str, Network],
+) -> None:
     def norm(name: str, width: int) -> dict[str, tuple[int, ...]]:
-        shapes = {f"{name}.{part}": (width,) for part in ("weight", "bias", "running_mean", "running_var")}
+        shapes = {
+            f"{name}.{part}": (width,) for part in ("weight", "bias", "running_mean", "running_var")
+        }
         return {**shapes, f"{name}.num_batches_tracked": ()}
 
     expected = {"conv1.weight": (64, 3, 7, 7), **norm("bn1", 64)}
@@ -82,9 +88,18 @@ def test_resnet50_has_the_names_and_shapes_that_torchvision_gives(fresh: dict[st
     for number, (width, count) in enumerate([(64, 3), (128, 4), (256, 6), (512, 3)], start=1):
         for index in range(count):
             block = f"layer{number}.{index}"
-            expected |= {f"{block}.conv1.weight": (width, inputs, 1, 1), **norm(f"{block}.bn1", width)}
-            expected |= {f"{block}.conv2.weight": (width, width, 3, 3), **norm(f"{block}.bn2", width)}
-            expected |= {f"{block}.conv3.weight": (4 * width, width, 1, 1), **norm(f"{block}.bn3", 4 * width)}
+            expected |= {
+                f"{block}.conv1.weight": (width, inputs, 1, 1),
+                **norm(f"{block}.bn1", width),
+            }
+            expected |= {
+                f"{block}.conv2.weight": (width, width, 3, 3),
+                **norm(f"{block}.bn2", width),
+            }
+            expected |= {
+                f"{block}.conv3.weight": (4 * width, width, 1, 1),
+                **norm(f"{block}.bn3", 4 * width),
+            }
             if index == 0:
                 expected |= {f"{block}.downsample.0.weight": (4 * width, inputs, 1, 1)}
                 expected |= norm(f"{block}.downsample.1", 4 * width)
@@ -96,7 +111,9 @@ def test_resnet50_has_the_names_and_shapes_that_torchvision_gives(fresh: dict[st
 
 def test_resnet50_strides_in_its_3x3_convolutions(fresh: dict[str, Network]) -> None:
     block = fresh["resnet50"].body.get_submodule("layer2.0")
-    assert [block.get_submodule(name).stride for name in ("conv1", "conv2", "conv3", "downsample.0")] == [
+    assert [
+        block.get_submodule(name).stride for name in ("conv1", "conv2", "conv3", "downsample.0")
+    ] == [
         (1, 1),
         (2, 2),
         (1, 1),
@@ -115,7 +132,10 @@ def test_cifar_resnet_bears_the_fields_names(fresh: dict[str, Network]) -> None:
 def test_initial_weights_of_a_resnet(fresh: dict[str, Network], name: str) -> None:
     for module in fresh[name].modules():
         if isinstance(module, nn.Conv2d):
-            values, fan_out = module.weight.detach(), module.out_channels * math.prod(module.kernel_size)
+            values, fan_out = (
+                module.weight.detach(),
+                module.out_channels * math.prod(module.kernel_size),
+            )
             deviation = math.sqrt(2 / fan_out)
             # Five standard errors: one seed in ten thousand would fail.
             assert abs(values.std().item() / deviation - 1) < 5 / math.sqrt(2 * values.numel())
@@ -191,7 +211,9 @@ def test_statistics_of_normalisation_are_saved() -> None:
 def test_normalisation_can_be_chosen() -> None:
     assert isinstance(build("cifar_resnet20", normalisation="none").normalise, nn.Identity)
     network = build("cifar_resnet20", channels=1, normalisation=((0,), (2,)))
-    torch.testing.assert_close(network.normalise(torch.ones(1, 1, 2, 2)), torch.full((1, 1, 2, 2), 0.5))
+    torch.testing.assert_close(
+        network.normalise(torch.ones(1, 1, 2, 2)), torch.full((1, 1, 2, 2), 0.5)
+    )
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -204,7 +226,10 @@ def test_other_classes_channels_and_precision(name: str) -> None:
 
 
 def test_double_precision_goes_through_the_normalise_layer() -> None:
-    assert build("cifar_resnet20").double().eval()(torch.rand(1, 3, 32, 32).double()).dtype == torch.float64
+    assert (
+        build("cifar_resnet20").double().eval()(torch.rand(1, 3, 32, 32).double()).dtype
+        == torch.float64
+    )
 
 
 @pytest.mark.parametrize("size", [8, 28, 48])
@@ -229,13 +254,21 @@ def test_gradient_reaches_every_weight_and_the_image() -> None:
         ({"name": "lenet", "num_classes": 1}, "needs 2 classes"),
         ({"name": "lenet", "channels": 0}, "needs 2 classes and 1 channel or more, got 10 and 0"),
         ({"name": "lenet", "normalisation": "cifar10"}, "is for 3 channels, the images have 1"),
-        ({"name": "cifar_resnet20", "channels": 1}, "'cifar10' is for 3 channels, the images have 1"),
-        ({"name": "lenet", "normalisation": "cifar"}, "unknown normalisation 'cifar': did you mean 'cifar10'"),
+        (
+            {"name": "cifar_resnet20", "channels": 1},
+            "'cifar10' is for 3 channels, the images have 1",
+        ),
+        (
+            {"name": "lenet", "normalisation": "cifar"},
+            "unknown normalisation 'cifar': did you mean 'cifar10'",
+        ),
         ({"name": "lenet", "normalisation": ((0.5,), (0.0,))}, "positive deviations"),
         ({"name": "lenet", "normalisation": ((0.5,), (0.5, 0.5))}, "as many means"),
     ],
 )
-def test_what_cannot_be_built_is_said_in_a_sentence(options: dict[str, object], sentence: str) -> None:
+def test_what_cannot_be_built_is_said_in_a_sentence(
+    options: dict[str, object], sentence: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         build(**options)  # type: ignore[arg-type]
     assert sentence in str(caught.value)

@@ -87,15 +87,21 @@ def test_weights_that_do_not_fit_are_named_and_change_nothing(tmp_path: Path) ->
     assert "has 2 unknown (2.bias, 2.weight)" in sentence
     assert "has 2 of another shape (0.weight [4, 3] for [5, 3]" in sentence
     assert state_hash(target) == before
-    assert "network: it has 2 unknown (2.bias" in refusal(load_weights, nn.Sequential(nn.Linear(3, 4)), path)
+    assert "network: it has 2 unknown (2.bias" in refusal(
+        load_weights, nn.Sequential(nn.Linear(3, 4)), path
+    )
     save_weights(nn.Linear(1, 1), path)
-    assert "lacks 49 (normalise.mean, normalise.std, body.conv1.weight, ...)" in refusal(load_weights, small(), path)
+    assert "lacks 49 (normalise.mean, normalise.std, body.conv1.weight, ...)" in refusal(
+        load_weights, small(), path
+    )
 
 
 def test_weights_of_a_network_that_ran_in_parallel_fit(tmp_path: Path) -> None:
     torch.manual_seed(0)
     trained, fresh = nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 2))
-    torch.save({f"module.{name}": value for name, value in trained.state_dict().items()}, tmp_path / "w.pt")
+    torch.save(
+        {f"module.{name}": value for name, value in trained.state_dict().items()}, tmp_path / "w.pt"
+    )
     load_weights(fresh, tmp_path / "w.pt")
     assert state_hash(fresh) == state_hash(trained)
 
@@ -121,7 +127,15 @@ def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
     assert state_hash(network.double()) != value
     wide, high = (nn.ParameterList([torch.zeros(shape)]) for shape in ((2, 3), (3, 2)))
     assert state_hash(wide) != state_hash(high)
-    assert len({state_hash(network.to(dtype)) for dtype in (torch.bfloat16, torch.float16, torch.float32)}) == 3
+    assert (
+        len(
+            {
+                state_hash(network.to(dtype))
+                for dtype in (torch.bfloat16, torch.float16, torch.float32)
+            }
+        )
+        == 3
+    )
 
 
 # Published checkpoints
@@ -130,11 +144,18 @@ def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
 @pytest.mark.parametrize("zipped", LAYOUTS)
 @pytest.mark.parametrize("prefix", ["", "1.", "1.module.", "module.", "body."])
 @pytest.mark.parametrize("container", ["state_dict", "net", "model_state_dict", "model", None])
-def test_published_checkpoints_land(tmp_path: Path, prefix: str, container: str | None, zipped: bool) -> None:
+def test_published_checkpoints_land(
+    tmp_path: Path, prefix: str, container: str | None, zipped: bool
+) -> None:
     source, target = small(), small()
     state = prefixed(source.body.state_dict(), prefix)
     optimiser = torch.optim.SGD(source.parameters(), lr=0.1, momentum=0.9)
-    whole = {"epoch": 90, "arch": "cifar_resnet8", container: state, "optimizer": optimiser.state_dict()}
+    whole = {
+        "epoch": 90,
+        "arch": "cifar_resnet8",
+        container: state,
+        "optimizer": optimiser.state_dict(),
+    }
     path = save(whole if container else state, tmp_path / "checkpoint.pth.tar", zipped)
     assert not torch.equal(source(IMAGES), target(IMAGES))
     imported = import_checkpoint(path, target)
@@ -146,7 +167,9 @@ def test_published_checkpoints_land(tmp_path: Path, prefix: str, container: str 
 
 def test_names_without_a_place_are_reported_and_lacking_counters_tolerated(tmp_path: Path) -> None:
     source, target = small(), small()
-    state = {name: value for name, value in source.body.state_dict().items() if "num_batches" not in name}
+    state = {
+        name: value for name, value in source.body.state_dict().items() if "num_batches" not in name
+    }
     path = save({"0.mean": torch.zeros(3), **prefixed(state, "1.")}, tmp_path / "c", True)
     imported = import_checkpoint(path, target)
     assert imported.unplaced == ("0.mean",)
@@ -161,7 +184,9 @@ def test_lacking_weights_and_statistics_are_refused(tmp_path: Path, left_out: st
     target, state = small(), small().body.state_dict()
     del state[left_out]
     before = state_hash(target)
-    assert f"lacks 1 ({left_out})" in refusal(import_checkpoint, save(state, tmp_path / "c", True), target)
+    assert f"lacks 1 ({left_out})" in refusal(
+        import_checkpoint, save(state, tmp_path / "c", True), target
+    )
     assert state_hash(target) == before
 
 
@@ -174,17 +199,27 @@ def test_other_number_of_classes_is_refused_with_shapes(tmp_path: Path) -> None:
 def test_other_names_in_the_same_order_are_placed_by_order(tmp_path: Path) -> None:
     source, target = build("lenet"), build("lenet")
     plain = zip(("1.0", "1.3", "1.7", "1.9"), ("conv1", "conv2", "fc1", "fc2"), strict=True)
-    state = {f"{a}.{k}": source.body.get_parameter(f"{b}.{k}") for a, b in plain for k in ("weight", "bias")}
-    imported = import_checkpoint(save({"state_dict": state, "epoch": 3}, tmp_path / "c", False), target)
+    state = {
+        f"{a}.{k}": source.body.get_parameter(f"{b}.{k}")
+        for a, b in plain
+        for k in ("weight", "bias")
+    }
+    imported = import_checkpoint(
+        save({"state_dict": state, "epoch": 3}, tmp_path / "c", False), target
+    )
     assert (imported.by_order, imported.placed) == (True, 8)
     assert state_hash(source) == state_hash(target)
 
 
 def test_order_is_followed_only_where_it_cannot_mislead(tmp_path: Path) -> None:
     state = small().body.state_dict()
-    blocks = {name: ".".join(name.split(".")[:2]) if name.startswith("layer") else name for name in state}
+    blocks = {
+        name: ".".join(name.split(".")[:2]) if name.startswith("layer") else name for name in state
+    }
     order = list(dict.fromkeys(blocks.values()))
-    shortcut_first = sorted(state, key=lambda name: (order.index(blocks[name]), "downsample" not in name))
+    shortcut_first = sorted(
+        state, key=lambda name: (order.index(blocks[name]), "downsample" not in name)
+    )
     conv, scale, shift, *rest = state
     for names in (list(state), shortcut_first, sorted(state), [conv, shift, scale, *rest]):
         path = save({f"x.{name}": state[name] for name in names}, tmp_path / "c", True)
@@ -211,13 +246,18 @@ def test_code_in_a_file_is_refused_and_not_run(tmp_path: Path, zipped: bool) -> 
     content = {"state_dict": small().body.state_dict(), "extra": Bomb(canary)}
     path = save(content, tmp_path / "bomb.pt", zipped)
     for sentence in refusal(import_checkpoint, path, small()), refusal(load_weights, small(), path):
-        assert "holds code, not only tensors (posix.mkdir); smoothmix never runs code from a file" in sentence
+        assert (
+            "holds code, not only tensors (posix.mkdir); smoothmix never runs code from a file"
+            in sentence
+        )
     assert not canary.exists()
     pickle.loads(pickle.dumps(Bomb(canary)))
     assert canary.exists(), "the bomb was a dud"
 
 
-def hostile_pickle(elements: int, shape: tuple[int, ...], stride: tuple[int, ...], *last: object) -> bytes:
+def hostile_pickle(
+    elements: int, shape: tuple[int, ...], stride: tuple[int, ...], *last: object
+) -> bytes:
     """A state dict with one tensor of which the file says what it likes."""
 
     class Storage:
@@ -225,11 +265,22 @@ def hostile_pickle(elements: int, shape: tuple[int, ...], stride: tuple[int, ...
 
     class Weight:
         def __reduce__(self) -> tuple[Any, ...]:
-            return torch._utils._rebuild_tensor_v2, (Storage(), 0, shape, stride, False, OrderedDict())
+            return torch._utils._rebuild_tensor_v2, (
+                Storage(),
+                0,
+                shape,
+                stride,
+                False,
+                OrderedDict(),
+            )
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, obj: object) -> object:
-            return ("storage", torch.FloatStorage, "0", "cpu", elements, *last) if isinstance(obj, Storage) else None
+            return (
+                ("storage", torch.FloatStorage, "0", "cpu", elements, *last)
+                if isinstance(obj, Storage)
+                else None
+            )
 
     file = io.BytesIO()
     Pickler(file, protocol=2).dump({"weight": Weight()})
@@ -238,7 +289,12 @@ def hostile_pickle(elements: int, shape: tuple[int, ...], stride: tuple[int, ...
 
 def hostile_zip(path: Path, content: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, data in {"data.pkl": content, "byteorder": b"little", "data/0": bytes(64), "version": b"3\n"}.items():
+        for name, data in {
+            "data.pkl": content,
+            "byteorder": b"little",
+            "data/0": bytes(64),
+            "version": b"3\n",
+        }.items():
             archive.writestr(f"c/{name}", data)
     return path
 
@@ -248,13 +304,29 @@ def test_declared_sizes_beyond_the_file_are_refused(tmp_path: Path) -> None:
     load_weights(model, hostile_zip(tmp_path / "honest.pt", hostile_pickle(16, (4, 4), (4, 1))))
     assert torch.all(model.weight == 0)
     huge = 10**6, 10**6
-    for elements, shape, stride in (10**12, huge, (10**6, 1)), (16, huge, (10**6, 1)), (16, huge, (0, 0)):
+    for elements, shape, stride in (
+        (10**12, huge, (10**6, 1)),
+        (16, huge, (10**6, 1)),
+        (16, huge, (0, 0)),
+    ):
         path = hostile_zip(tmp_path / "huge.pt", hostile_pickle(elements, shape, stride))
-        assert "damaged" in (sentence := refusal(load_weights, model, path)) or "another shape" in sentence
-    packed = hostile_zip(tmp_path / "packed.pt", hostile_pickle(16, (4, 4), (4, 1)), zipfile.ZIP_DEFLATED)
+        assert (
+            "damaged" in (sentence := refusal(load_weights, model, path))
+            or "another shape" in sentence
+        )
+    packed = hostile_zip(
+        tmp_path / "packed.pt", hostile_pickle(16, (4, 4), (4, 1)), zipfile.ZIP_DEFLATED
+    )
     assert "nothing that torch.save wrote" in refusal(load_weights, model, packed)
-    header = b"".join(pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
-    legacy = header + hostile_pickle(10**13, (10**13,), (1,), None) + pickle.dumps(["0"], 2) + struct.pack("<q", 16)
+    header = b"".join(
+        pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    )
+    legacy = (
+        header
+        + hostile_pickle(10**13, (10**13,), (1,), None)
+        + pickle.dumps(["0"], 2)
+        + struct.pack("<q", 16)
+    )
     (tmp_path / "legacy.pt").write_bytes(legacy)
     assert "damaged" in refusal(load_weights, model, tmp_path / "legacy.pt")
 
@@ -290,7 +362,9 @@ def test_what_is_no_file_of_weights_is_said_in_a_sentence(tmp_path: Path, name: 
     told = refusal(import_checkpoint, sparse, small())
     assert "more than plain tensors (torch._utils._rebuild_sparse_tensor)" in told
     for content in ([1, 2], {"epoch": 3}, torch.zeros(3)):
-        assert "holds no weights" in refusal(import_checkpoint, save(content, tmp_path / "c", True), small())
+        assert "holds no weights" in refusal(
+            import_checkpoint, save(content, tmp_path / "c", True), small()
+        )
 
 
 def test_checkpoints_as_torchs_own_pages_write_them_are_read(tmp_path: Path) -> None:

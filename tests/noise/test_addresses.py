@@ -15,21 +15,29 @@ from smoothmix.noise.addresses import GRAIN, SCHEME, Domain, fresh_seed, gaussia
 SHAPE = (1, 3, 2)
 
 
-def draw(first: int, count: int, *, seed: int = 1, domain: Domain = Domain.ESTIMATION, item: int = 0) -> np.ndarray:
+def draw(
+    first: int, count: int, *, seed: int = 1, domain: Domain = Domain.ESTIMATION, item: int = 0
+) -> np.ndarray:
     return gaussian(seed, domain, item, first, count, SHAPE)
 
 
 @given(st.integers(0, 200), st.integers(1, 100), st.integers(0, 50), st.integers(0, 2**63 - 1))
-def test_a_draw_is_the_same_in_whatever_range_it_is_asked_for(first: int, count: int, before: int, seed: int) -> None:
+def test_a_draw_is_the_same_in_whatever_range_it_is_asked_for(
+    first: int, count: int, before: int, seed: int
+) -> None:
     start = max(0, first - before)
     wider = draw(start, first + count + 5 - start, seed=seed)
-    np.testing.assert_array_equal(draw(first, count, seed=seed), wider[first - start : first - start + count])
+    np.testing.assert_array_equal(
+        draw(first, count, seed=seed), wider[first - start : first - start + count]
+    )
 
 
 def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
     """The definition, without our function: draw j is slice j mod 32 of the stream at grain j // 32."""
     whole = stream(9, Domain.SELECTION, 5, 2).standard_normal((GRAIN, *SHAPE), dtype=np.float32)
-    np.testing.assert_array_equal(gaussian(9, Domain.SELECTION, 5, 2 * GRAIN + 7, 1, SHAPE)[0], whole[7])
+    np.testing.assert_array_equal(
+        gaussian(9, Domain.SELECTION, 5, 2 * GRAIN + 7, 1, SHAPE)[0], whole[7]
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,10 @@ def test_noise_is_independent_across_pixels_draws_images_and_domains() -> None:
     for what, other in others.items():
         correlations = (base * other).mean(axis=0)
         assert np.abs(correlations).max() < 5 / 20_000**0.5, what
-        assert np.abs(((base**2 - 1) * (other.astype(np.float64) ** 2 - 1)).mean(axis=0)).max() < 10 / 20_000**0.5, what
+        assert (
+            np.abs(((base**2 - 1) * (other.astype(np.float64) ** 2 - 1)).mean(axis=0)).max()
+            < 10 / 20_000**0.5
+        ), what
 
 
 def test_seeds_that_cannot_be_are_refused() -> None:

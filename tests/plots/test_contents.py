@@ -35,7 +35,12 @@ class TestCertifiedAccuracy:
         assert y == [75, 75, 50, 0]
 
     def test_one_panel_for_each_noise_level_and_one_look_for_each_name(self) -> None:
-        every = [run("b", sigma=1.0), run("a", sigma=0.25), run("b", sigma=0.25), log([0.5] * 3, name="c")]
+        every = [
+            run("b", sigma=1.0),
+            run("a", sigma=0.25),
+            run("b", sigma=0.25),
+            log([0.5] * 3, name="c"),
+        ]
         figure = plots.certified_accuracy(every)
         titles = ["σ = 0.25  (40 images)", "σ = 1  (40 images)", "σ not recorded  (3 images)"]
         assert [ax.get_title() for ax in figure.axes] == titles
@@ -74,7 +79,10 @@ class TestCertifiedAccuracy:
         for r in sorted({0.0, *m.radius[m.correct].tolist()}):
             right = sum(row.correct and row.radius >= r for row in m.file.rows)
             estimate = analysis.share(right, len(m))
-            assert {(round(r, 9), round(100 * estimate.low, 9)), (round(r, 9), round(100 * estimate.high, 9))} <= drawn
+            assert {
+                (round(r, 9), round(100 * estimate.low, 9)),
+                (round(r, 9), round(100 * estimate.high, 9)),
+            } <= drawn
 
     def test_paper_rounding_is_said(self) -> None:
         (ax,) = plots.certified_accuracy([run().as_in_the_paper()]).axes
@@ -92,8 +100,12 @@ class TestProbabilities:
         line = lines_of(ax)[m.name]
         for p in (0.5, 0.6, 0.75, 0.9, 0.95, 0.99, 0.999):
             votes = [(row.counts or {}).get(row.selected or 0, 0) for row in m.file.rows]
-            right = sum(row.correct and k >= p * 1000 for row, k in zip(m.file.rows, votes, strict=True))
-            assert read_off(line, -math.log10(1 - p) - 1e-9) == pytest.approx(100 * right / len(m)), p
+            right = sum(
+                row.correct and k >= p * 1000 for row, k in zip(m.file.rows, votes, strict=True)
+            )
+            assert read_off(line, -math.log10(1 - p) - 1e-9) == pytest.approx(
+                100 * right / len(m)
+            ), p
 
     def test_each_nine_takes_as_much_room_and_the_axis_ends_with_what_the_draws_tell(self) -> None:
         (ax,) = plots.probabilities([run(n=100_000)]).axes
@@ -128,16 +140,25 @@ class TestProbabilities:
         assert legend_of(figure) == ["log (not measured)"]
 
     def test_a_name_that_is_measured_in_one_panel_only(self) -> None:
-        assert legend_of(plots.probabilities([run("a"), log([0.5], name="a")])) == ["a (not all measured)"]
+        assert legend_of(plots.probabilities([run("a"), log([0.5], name="a")])) == [
+            "a (not all measured)"
+        ]
 
 
 class TestTraining:
     def test_lines_are_the_records(self) -> None:
         figure = plots.training([run("a"), log([0.5])])
-        loss, accuracy, rate = ({str(x.get_label()): x for x in ax.get_lines()} for ax in figure.axes)
+        loss, accuracy, rate = (
+            {str(x.get_label()): x for x in ax.get_lines()} for ax in figure.axes
+        )
         assert list(loss) == ["a"]
-        assert np.asarray(loss["a"].get_data()).tolist() == [[1, 2, 3, 4, 5], [line["loss"] for line in EPOCHS]]
-        assert accuracy["a"].get_ydata() == pytest.approx([100 * line["accuracy"] for line in EPOCHS])
+        assert np.asarray(loss["a"].get_data()).tolist() == [
+            [1, 2, 3, 4, 5],
+            [line["loss"] for line in EPOCHS],
+        ]
+        assert accuracy["a"].get_ydata() == pytest.approx(
+            [100 * line["accuracy"] for line in EPOCHS]
+        )
         assert np.asarray(rate["a"].get_ydata()).tolist() == [0.1, 0.1, 0.01, 0.01, 0.01]
         assert [ax.get_yscale() for ax in figure.axes] == ["linear", "linear", "log"]
         assert [ax.get_ylim()[0] for ax in figure.axes[:2]] == [0, 0]
@@ -147,7 +168,10 @@ class TestTraining:
         assert [ax.get_title() for ax in figure.axes] == ["σ = 0.25"] * 3 + ["σ = 1"] * 3
 
     def test_a_single_epoch_a_gap_and_odd_rates_can_be_drawn(self) -> None:
-        odd = [{"epoch": 1, "loss": math.nan, "learning_rate": 0.0}, {"epoch": 2, "loss": -1.0, "learning_rate": 0.1}]
+        odd = [
+            {"epoch": 1, "loss": math.nan, "learning_rate": 0.0},
+            {"epoch": 2, "loss": -1.0, "learning_rate": 0.1},
+        ]
         figure = plots.training([run("one", training=EPOCHS[:1]), run("odd", training=odd)])
         one, other = figure.axes[0].get_lines()
         assert (one.get_marker(), other.get_marker()) == ("o", "")
@@ -168,7 +192,11 @@ class TestHistogram:
     def test_bins_hold_what_counting_gives(self) -> None:
         every = [run("a", seed=1), run("b", seed=2)]
         (ax,) = plots.radius_histogram(every).axes
-        steps = {str(patch.get_label()): patch.get_data() for patch in ax.patches if isinstance(patch, StepPatch)}
+        steps = {
+            str(patch.get_label()): patch.get_data()
+            for patch in ax.patches
+            if isinstance(patch, StepPatch)
+        }
         assert steps["a"].edges.tolist() == steps["b"].edges.tolist()
         for m in every:
             values, edges, _ = steps[m.name]
@@ -191,7 +219,9 @@ class TestHistogram:
 
     def test_a_name_in_two_panels_has_the_shares_of_both(self) -> None:
         (said,) = legend_of(
-            plots.radius_histogram([run("a", sigma=1.0), log([0.5] * 4, name="a", sigma=0.25, wrong=1)])
+            plots.radius_histogram(
+                [run("a", sigma=1.0), log([0.5] * 4, name="a", sigma=0.25, wrong=1)]
+            )
         )
         assert re.fullmatch(r"a: 25\.0 / [\d.]+ % wrong, 0\.0 / [\d.]+ % abstained", said)
 
@@ -205,14 +235,18 @@ class TestAccuracyAgainstAcr:
             point, _, (across, upright) = drawn.lines  # type: ignore[attr-defined]
             accuracy, acr = m.accuracy([0.0])[0], m.acr()
             assert np.ravel(point.get_data()) == pytest.approx([100 * accuracy.value, acr.value])
-            assert across.get_segments()[0][:, 0] == pytest.approx([100 * accuracy.low, 100 * accuracy.high])
+            assert across.get_segments()[0][:, 0] == pytest.approx(
+                [100 * accuracy.low, 100 * accuracy.high]
+            )
             assert upright.get_segments()[0][:, 1] == pytest.approx([acr.low, acr.high])
 
     def test_few_runs_are_named_beside_their_points_and_many_in_a_legend(self) -> None:
         few = plots.accuracy_against_acr([run(f"run {i}", seed=i) for i in range(3)])
         assert sorted(texts_of(few.axes[0])) == ["run 0", "run 1", "run 2"]
         assert not few.legends
-        many = plots.accuracy_against_acr([run(f"run-{i:02d}-with-a-long-name", seed=i) for i in range(20)])
+        many = plots.accuracy_against_acr(
+            [run(f"run-{i:02d}-with-a-long-name", seed=i) for i in range(20)]
+        )
         assert not texts_of(many.axes[0])
         assert len(legend_of(many)) == 20
 
@@ -220,7 +254,9 @@ class TestAccuracyAgainstAcr:
         figure = plots.accuracy_against_acr([run(f"run {i}", seed=i) for i in range(4)])
         (ax,) = figure.axes
         figure.draw_without_rendering()
-        boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the line of an annotation
+        boxes = [
+            Text.get_window_extent(text) for text in ax.texts
+        ]  # without the line of an annotation
         for i, box in enumerate(boxes):
             assert all(not box.overlaps(other) for other in boxes[:i])
             frame = ax.get_window_extent()
@@ -228,9 +264,13 @@ class TestAccuracyAgainstAcr:
             assert box.x1 <= frame.x1 + 1
 
     def test_axes_begin_at_zero_where_that_leaves_the_points_half_of_the_panel(self) -> None:
-        wide = plots.accuracy_against_acr([log([1.5] * 90, name="a"), log([1.5] * 90, name="b", wrong=80)])
+        wide = plots.accuracy_against_acr(
+            [log([1.5] * 90, name="a"), log([1.5] * 90, name="b", wrong=80)]
+        )
         assert (wide.axes[0].get_xlim(), wide.axes[0].get_ylim()[0]) == ((0, 100), 0)
-        near = plots.accuracy_against_acr([log([1.5] * 90, name="a"), log([1.5] * 90, name="b", wrong=2)])
+        near = plots.accuracy_against_acr(
+            [log([1.5] * 90, name="a"), log([1.5] * 90, name="b", wrong=2)]
+        )
         assert near.axes[0].get_xlim()[0] > 80
         assert near.axes[0].get_xlim()[1] == 100
 
@@ -241,4 +281,6 @@ def test_boxes_without_room_are_said_not_to_fit() -> None:
     offsets, fits = labels.spread(np.array([[50.0, 50.0]]), size, bars=none, frame=frame)
     assert fits
     assert np.abs(offsets[0]).tolist() == [23, 8]
-    assert not labels.spread(np.full((20, 2), 50.0), np.repeat(size, 20, axis=0), bars=none, frame=frame)[1]
+    assert not labels.spread(
+        np.full((20, 2), 50.0), np.repeat(size, 20, axis=0), bars=none, frame=frame
+    )[1]

@@ -23,14 +23,20 @@ class TestFiles:
     @pytest.mark.parametrize("suffix", plots.FORMATS)
     def test_files_are_valid_and_the_same_each_time(self, suffix: str, tmp_path: Path) -> None:
         figure = plots.certified_accuracy([run()])
-        for name, drawn in (("a", figure), ("again", figure), ("anew", plots.certified_accuracy([run()]))):
+        for name, drawn in (
+            ("a", figure),
+            ("again", figure),
+            ("anew", plots.certified_accuracy([run()])),
+        ):
             plots.save(drawn, tmp_path / "folder" / f"{name}{suffix}")
         first, *others = (path.read_bytes() for path in sorted((tmp_path / "folder").iterdir()))
         assert all(other == first for other in others)
         path = tmp_path / "folder" / f"a{suffix}"
         if suffix == ".png":
             with Image.open(path) as image:
-                assert image.size == tuple(int(inches * style.DPI) for inches in figure.get_size_inches())
+                assert image.size == tuple(
+                    int(inches * style.DPI) for inches in figure.get_size_inches()
+                )
                 assert not image.text  # type: ignore[attr-defined]
         elif suffix == ".pdf":
             assert first.startswith(b"%PDF")
@@ -64,14 +70,18 @@ class TestFiles:
 
     def test_logs_have_no_training_to_show(self, tmp_path: Path) -> None:
         written = plots.save_all([log([0.5, 1.5], sigma=0.5)], tmp_path / "new", "svg")
-        assert [path.stem for path in written] == [name for name in plots.FIGURES if name != "training"]
+        assert [path.stem for path in written] == [
+            name for name in plots.FIGURES if name != "training"
+        ]
 
     def test_nothing_is_written_in_a_format_that_is_unknown(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="gif"):
             plots.save_all([run()], tmp_path, "gif")
         assert not list(tmp_path.iterdir())
 
-    def test_another_process_writes_the_same_and_imports_neither_pyplot_nor_torch(self, tmp_path: Path) -> None:
+    def test_another_process_writes_the_same_and_imports_neither_pyplot_nor_torch(
+        self, tmp_path: Path
+    ) -> None:
         script = f"""
 import sys
 from pathlib import Path

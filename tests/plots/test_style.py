@@ -28,13 +28,21 @@ AWKWARD = [
 
 class TestEveryFigure:
     def test_a_run_looks_the_same_everywhere(self) -> None:
-        every = [log([0.5, 0.7], name="first", sigma=0.5), *(run(f"run {i}", seed=i) for i in range(9))]
+        every = [
+            log([0.5, 0.7], name="first", sigma=0.5),
+            *(run(f"run {i}", seed=i) for i in range(9)),
+        ]
         found: dict[str, set[str]] = {}
         for draw in plots.FIGURES.values():
             for ax in draw(every).axes:
-                drawn = [*ax.get_lines(), *(patch for patch in ax.patches if isinstance(patch, StepPatch))]
+                drawn = [
+                    *ax.get_lines(),
+                    *(patch for patch in ax.patches if isinstance(patch, StepPatch)),
+                ]
                 for artist in drawn:
-                    colour = artist.get_color() if isinstance(artist, Line2D) else artist.get_edgecolor()
+                    colour = (
+                        artist.get_color() if isinstance(artist, Line2D) else artist.get_edgecolor()
+                    )
                     found.setdefault(str(artist.get_label()), set()).add(to_hex(colour))
         assert all(len(found[m.name]) == 1 for m in every)
 
@@ -45,8 +53,13 @@ class TestEveryFigure:
 
     @pytest.mark.parametrize("count", [1, 20])
     @pytest.mark.parametrize("name", plots.FIGURES)
-    def test_the_legend_hides_nothing_and_everything_is_on_the_page(self, name: str, count: int) -> None:
-        every = [run(f"mnist-{i:02d}-smoothmix-eta5-onestep", sigma=(0.25, 1.0)[i % 2], seed=i) for i in range(count)]
+    def test_the_legend_hides_nothing_and_everything_is_on_the_page(
+        self, name: str, count: int
+    ) -> None:
+        every = [
+            run(f"mnist-{i:02d}-smoothmix-eta5-onestep", sigma=(0.25, 1.0)[i % 2], seed=i)
+            for i in range(count)
+        ]
         figure = plots.FIGURES[name](every)
         page, boxes = figure.bbox, [ax.get_tightbbox() for ax in figure.axes]
         assert figure.get_figwidth() in (plots.COLUMN_WIDTH, plots.FULL_WIDTH)
@@ -63,10 +76,15 @@ class TestEveryFigure:
     @pytest.mark.parametrize("name", plots.FIGURES)
     def test_names_are_shown_literally(self, name: str) -> None:
         figure = plots.FIGURES[name]([run(called, seed=i) for i, called in enumerate(AWKWARD)])
-        shown = [text for legend in figure.legends for text in legend.get_texts()] or list(figure.axes[0].texts)
+        shown = [text for legend in figure.legends for text in legend.get_texts()] or list(
+            figure.axes[0].texts
+        )
         assert not any(text.get_parse_math() for text in shown)
         said = "|".join(text.get_text() for text in shown).replace("\n", "")
-        assert all(called.replace(" ", "") in said.replace(" ", "") for called in (*AWKWARD[:4], AWKWARD[5]))
+        assert all(
+            called.replace(" ", "") in said.replace(" ", "")
+            for called in (*AWKWARD[:4], AWKWARD[5])
+        )
 
     @pytest.mark.parametrize("width", [plots.COLUMN_WIDTH, plots.FULL_WIDTH])
     def test_a_width_can_be_asked_for(self, width: float) -> None:
@@ -81,15 +99,21 @@ class TestEveryFigure:
         with pytest.raises(UsageError, match="at least one run"):
             plots.FIGURES[name]([])
 
-    def test_the_settings_of_the_caller_are_neither_heeded_nor_changed(self, tmp_path: Path) -> None:
+    def test_the_settings_of_the_caller_are_neither_heeded_nor_changed(
+        self, tmp_path: Path
+    ) -> None:
         plots.save(plots.certified_accuracy([run()]), tmp_path / "plain.svg")
-        with mpl.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 17}):
+        with mpl.rc_context(
+            {"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "mine", "savefig.dpi": 17}
+        ):
             before = dict(mpl.rcParams)
             plots.save(plots.certified_accuracy([run()]), tmp_path / "styled.svg")
             assert dict(mpl.rcParams) == before
         assert (tmp_path / "plain.svg").read_bytes() == (tmp_path / "styled.svg").read_bytes()
 
-    def test_without_matplotlib_one_is_told_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_matplotlib_one_is_told_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib", None)
         with pytest.raises(UsageError, match=r"pip install matplotlib"):
             plots.certified_accuracy([run()])

@@ -22,7 +22,10 @@ TABLES = {
     "ablation": (paper.ABLATION,),
 }
 PRINTED = [
-    (f"{group}/{name}", *paper.row(t, name)) for group, ts in TABLES.items() for t in ts for name in paper.cells(t)
+    (f"{group}/{name}", *paper.row(t, name))
+    for group, ts in TABLES.items()
+    for t in ts
+    for name in paper.cells(t)
 ]
 
 
@@ -36,7 +39,9 @@ def published(name: str) -> Published:
 
 
 @pytest.mark.parametrize(("name", "acr", "accuracy"), PRINTED, ids=[row[0] for row in PRINTED])
-def test_published_numbers_are_the_papers(name: str, acr: float, accuracy: dict[float, float]) -> None:
+def test_published_numbers_are_the_papers(
+    name: str, acr: float, accuracy: dict[float, float]
+) -> None:
     assert published(name).acr == acr
     assert published(name).accuracy == accuracy
     assert "Table" in published(name).source
@@ -48,7 +53,10 @@ def test_means_and_deviations_over_seeds_are_the_papers(name: str) -> None:
     numbers = published(f"mnist/{name}")
     acr, acr_deviation = paper.row_over_seeds(paper.MNIST_ACR_SEEDS, row)
     accuracy, accuracy_deviation = paper.row_over_seeds(paper.MNIST_ACCURACY_SEEDS, name)
-    assert (numbers.acr_mean, numbers.acr_deviation) == (acr[float(sigma)], acr_deviation[float(sigma)])
+    assert (numbers.acr_mean, numbers.acr_deviation) == (
+        acr[float(sigma)],
+        acr_deviation[float(sigma)],
+    )
     assert (numbers.accuracy_mean, numbers.accuracy_deviation) == (accuracy, accuracy_deviation)
 
 
@@ -63,7 +71,12 @@ def test_each_row_of_the_paper_is_a_preset_and_the_rest_are_quick() -> None:
     assert [name for name in ALL if not name.startswith("quick/")] == printed
     assert len(set(ALL)) == len(ALL)
     counts = {group: len(presets.names(group)) for group in TABLES}
-    assert counts == {"mnist": 9 * 3, "cifar10": 7 * 3, "imagenet": 4 * 2, "ablation": 1 + 5 + 4 + 5 + 4}
+    assert counts == {
+        "mnist": 9 * 3,
+        "cifar10": 7 * 3,
+        "imagenet": 4 * 2,
+        "ablation": 1 + 5 + 4 + 5 + 4,
+    }
 
 
 def test_quick_presets_say_why_nothing_was_published() -> None:
@@ -102,7 +115,11 @@ def _tex_numbers(label: str) -> Iterator[list[float]]:
 )
 def test_the_tables_were_typed_without_mistakes(label: str, table: str, rows: str) -> None:
     typed = paper.cells(table).items()
-    wanted = [[value for _, value in row] for name, row in typed if rows == "*" or name.split("/")[0] in rows.split()]
+    wanted = [
+        [value for _, value in row]
+        for name, row in typed
+        if rows == "*" or name.split("/")[0] in rows.split()
+    ]
     assert list(_tex_numbers(label)) == wanted
 
 
@@ -113,7 +130,11 @@ def test_the_tables_were_typed_without_mistakes(label: str, table: str, rows: st
 def test_the_method_is_what_made_the_table(name: str) -> None:
     parts = name.split("/")
     sigma = 1.0 if parts[0] == "ablation" else float(parts[1])
-    method = {"gaussian": "gaussian"}.get(parts[1], "smoothmix") if parts[0] == "ablation" else parts[2].split("-")[0]
+    method = (
+        {"gaussian": "gaussian"}.get(parts[1], "smoothmix")
+        if parts[0] == "ablation"
+        else parts[2].split("-")[0]
+    )
     expected = {"name": method, "sigma": sigma, "fidelity": "official", **METHODS[name]}
     assert presets.get(name).config.method == expected
 
@@ -125,7 +146,11 @@ def test_the_list_of_methods_misses_no_row() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_loop_data_and_network_are_what_made_the_table(name: str) -> None:
     config = presets.get(name).config
-    loop = {key: value for key, value in asdict(config.recipe).items() if key not in ("seed", "precision")}
+    loop = {
+        key: value
+        for key, value in asdict(config.recipe).items()
+        if key not in ("seed", "precision")
+    }
     around = (config.data, config.network, config.normalisation, config.num_classes, config.preset)
     match name.split("/"):
         case ["mnist" | "ablation", *_]:
@@ -133,6 +158,12 @@ def test_the_loop_data_and_network_are_what_made_the_table(name: str) -> None:
         case ["cifar10", _, "macer"]:
             assert (loop, around) == (MACER_LOOP, ("cifar10", "cifar_resnet110", "none", 10, name))
         case ["cifar10", *_]:
-            assert (loop, around) == (CIFAR_LOOP, ("cifar10", "cifar_resnet110", "cifar10", 10, name))
+            assert (loop, around) == (
+                CIFAR_LOOP,
+                ("cifar10", "cifar_resnet110", "cifar10", 10, name),
+            )
         case _:
-            assert (loop, around) == (IMAGENET_LOOP, ("imagenet", "resnet50", "imagenet", 1000, name))
+            assert (loop, around) == (
+                IMAGENET_LOOP,
+                ("imagenet", "resnet50", "imagenet", 1000, name),
+            )

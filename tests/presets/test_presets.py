@@ -37,12 +37,18 @@ def test_there_is_a_quick_preset_for_every_method() -> None:
 def differences(left: RunConfig, right: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The settings in which two runs differ, by dotted name."""
     flat = [
-        {f"{part}.{key}": value for part in ("method", "recipe") for key, value in asdict(config)[part].items()}
+        {
+            f"{part}.{key}": value
+            for part in ("method", "recipe")
+            for key, value in asdict(config)[part].items()
+        }
         for config in (left, right)
     ]
     assert replace(left, method=right.method, recipe=right.recipe) == right
     return {
-        key: (flat[0].get(key), flat[1].get(key)) for key in flat[0] | flat[1] if flat[0].get(key) != flat[1].get(key)
+        key: (flat[0].get(key), flat[1].get(key))
+        for key in flat[0] | flat[1]
+        if flat[0].get(key) != flat[1].get(key)
     }
 
 
@@ -53,7 +59,9 @@ def test_fidelity_changes_exactly_what_the_text_says_otherwise(name: str) -> Non
         "method.fidelity": ("official", "paper"),
         "recipe.nesterov": (False, True),
     }
-    if not (name.startswith("cifar10") and name.endswith("macer")):  # that recipe's drops come on time anyway
+    if not (
+        name.startswith("cifar10") and name.endswith("macer")
+    ):  # that recipe's drops come on time anyway
         expected["recipe.late_drops"] = (True, False)
     if name.startswith("mnist/0.25/smoothmix-eta1"):
         expected["method.steps"] = (3, 2)
@@ -63,11 +71,15 @@ def test_fidelity_changes_exactly_what_the_text_says_otherwise(name: str) -> Non
     assert replace(text, config=official.config) == official
 
 
-@pytest.mark.parametrize("name", ["mnist/0.25/smoothmix-eta1", "imagenet/1.00/smoothadv", "cifar10/0.50/macer"])
+@pytest.mark.parametrize(
+    "name", ["mnist/0.25/smoothmix-eta1", "imagenet/1.00/smoothadv", "cifar10/0.50/macer"]
+)
 def test_fidelity_can_be_taken_back_and_leaves_other_changes_alone(name: str) -> None:
     official = presets.get(name)
     assert presets.with_fidelity(presets.with_fidelity(official, "paper"), "official") == official
-    altered = replace(official, config=replace(official.config, recipe=replace(official.config.recipe, epochs=3)))
+    altered = replace(
+        official, config=replace(official.config, recipe=replace(official.config.recipe, epochs=3))
+    )
     text = presets.with_fidelity(altered, "paper")
     assert text.config.recipe.epochs == 3
     assert presets.with_fidelity(text, "official") == altered
@@ -120,7 +132,9 @@ def test_quick_presets_on_the_sample_differ_in_the_method_alone_and_run_all_of_i
     configs = [presets.get(name).config for name in presets.names("quick", data="sample")]
     assert len({(c.network, c.sigma, c.recipe) for c in configs}) == 1
     last = configs[0].recipe.epochs - 1
-    assert all(c.method.get(key, 0) < last for c in configs for key in ("warmup_epochs", "defer_epochs"))
+    assert all(
+        c.method.get(key, 0) < last for c in configs for key in ("warmup_epochs", "defer_epochs")
+    )
 
 
 # Names
@@ -133,10 +147,16 @@ def test_names_by_pattern_and_filters() -> None:
     assert presets.names("ablation/copies") == [f"ablation/copies/{m}" for m in (1, 2, 4, 8)]
     assert presets.names("ablation/copies/") == presets.names("ablation/copies")
     assert presets.names("quick/macer") == ["quick/macer"]
-    assert presets.names(data="imagenet", sigma=1, method="smoothadv") == ["imagenet/1.00/smoothadv"]
-    assert presets.names("mnist", sigma=0.5) == [name for name in ALL if name.startswith("mnist/0.50/")]
+    assert presets.names(data="imagenet", sigma=1, method="smoothadv") == [
+        "imagenet/1.00/smoothadv"
+    ]
+    assert presets.names("mnist", sigma=0.5) == [
+        name for name in ALL if name.startswith("mnist/0.50/")
+    ]
     assert presets.names(sigma=0.3) == presets.names("no/such/*") == []
-    assert {presets.get(name).config.method["name"] for name in presets.names(method="macer")} == {"macer"}
+    assert {presets.get(name).config.method["name"] for name in presets.names(method="macer")} == {
+        "macer"
+    }
 
 
 @pytest.mark.parametrize("sigma", ["0.5", ".5", ".50", "0.50"])
@@ -153,7 +173,10 @@ def test_another_sigma_is_not_taken_for_a_shorter_one() -> None:
 
 @pytest.mark.parametrize(
     ("filters", "message"),
-    [({"method": "smoothmx"}, "did you mean 'smoothmix'"), ({"data": "minst"}, "did you mean 'mnist'")],
+    [
+        ({"method": "smoothmx"}, "did you mean 'smoothmix'"),
+        ({"data": "minst"}, "did you mean 'mnist'"),
+    ],
 )
 def test_a_filter_that_names_nothing_is_refused(filters: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -183,7 +206,10 @@ def test_a_name_like_none_is_answered_with_where_to_look(name: str) -> None:
 
 
 def test_presets_do_not_share_what_can_be_changed() -> None:
-    first, second = presets.get("mnist/0.50/smoothmix-eta5"), presets.get("mnist/0.50/smoothmix-eta5")
+    first, second = (
+        presets.get("mnist/0.50/smoothmix-eta5"),
+        presets.get("mnist/0.50/smoothmix-eta5"),
+    )
     assert isinstance(first.config.method, dict)
     first.config.method["eta"] = 99.0
     assert second == presets.get("mnist/0.50/smoothmix-eta5") != first
@@ -199,7 +225,9 @@ def test_presets_need_no_torch() -> None:
 
 @pytest.mark.parametrize("fidelity", ["official", "paper"])
 @pytest.mark.parametrize("name", ALL)
-def test_the_text_of_a_preset_is_a_config_that_trains_it(name: str, fidelity: methods.Fidelity) -> None:
+def test_the_text_of_a_preset_is_a_config_that_trains_it(
+    name: str, fidelity: methods.Fidelity
+) -> None:
     preset = presets.get(name, fidelity=fidelity)
     text = presets.to_toml(preset)
     assert from_table(RunConfig, tomllib.loads(text), where="text") == preset.config
@@ -223,7 +251,9 @@ def test_the_text_shows_what_was_published() -> None:
         "#",
     ]
     assert "1.7376 ± 0.0019" in text
-    assert "#   certified %     57    46    37" in presets.to_toml(presets.get("imagenet/0.50/gaussian"))
+    assert "#   certified %     57    46    37" in presets.to_toml(
+        presets.get("imagenet/0.50/gaussian")
+    )
 
 
 def test_disagreements_inside_the_publication_are_noted() -> None:

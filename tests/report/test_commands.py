@@ -19,9 +19,18 @@ from tests.helpers.certificates import our_file, run_folder
     ("wishes", "words"),
     [
         (Wishes(preset="mnist/0.50/gaussian"), "train mnist/0.50/gaussian --out"),
-        (Wishes(preset="mnist/0.50/gaussian", epochs=3, seed=4), "train mnist/0.50/gaussian --epochs 3 --seed 4 --out"),
-        (Wishes(preset="mnist/1.00/macer", epochs_scale=0.33), "train mnist/1.00/macer --epochs-scale 0.33 --out"),
-        (Wishes(preset="mnist/0.50/gaussian", fidelity="paper"), "mnist/0.50/gaussian --fidelity paper --out"),
+        (
+            Wishes(preset="mnist/0.50/gaussian", epochs=3, seed=4),
+            "train mnist/0.50/gaussian --epochs 3 --seed 4 --out",
+        ),
+        (
+            Wishes(preset="mnist/1.00/macer", epochs_scale=0.33),
+            "train mnist/1.00/macer --epochs-scale 0.33 --out",
+        ),
+        (
+            Wishes(preset="mnist/0.50/gaussian", fidelity="paper"),
+            "mnist/0.50/gaussian --fidelity paper --out",
+        ),
         (Wishes(preset="mnist/0.50/gaussian", batch=7), "train --config runs/x/config.toml --out"),
         (Wishes(data="mnist", sigma=0.3), "train --config runs/x/config.toml --out"),
     ],
@@ -40,14 +49,22 @@ def test_commands_that_are_shown_touch_nothing_that_is_there(tmp_path: Path) -> 
     packed.write_bytes(lzma.compress((run / "certificates.tsv").read_bytes()))
     (run / "certificates.tsv").unlink()
     assert commands(measure(run))[1] == certify
-    replace(RunConfig.load(run / "config.toml"), notes=("imported from x.pt",)).save(run / "config.toml")
+    replace(RunConfig.load(run / "config.toml"), notes=("imported from x.pt",)).save(
+        run / "config.toml"
+    )
     (certify,) = commands(measure(run))
     assert f"smoothmix certify {run} " in certify
     assert certify.endswith(f"--out {run}/certificates-again.tsv")
 
 
 def test_the_command_for_ones_own_network_has_its_weights_and_engine(tmp_path: Path) -> None:
-    file = our_file(tmp_path / "mine.tsv", [900], model="nets:mine", weights="mine.safetensors", engine="torch-cpu")
+    file = our_file(
+        tmp_path / "mine.tsv",
+        [900],
+        model="nets:mine",
+        weights="mine.safetensors",
+        engine="torch-cpu",
+    )
     (certify,) = commands(measure(file))
     assert "certify --model nets:mine --weights mine.safetensors " in certify
     assert "--engine eager" in certify

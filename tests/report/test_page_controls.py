@@ -19,7 +19,11 @@ def test_the_slider_reads_off_all_models_at_once(opened: Open) -> None:
     for at in ("0", "0.3", "0.29", "0.294", "0.005", "1.1", "1.6"):
         tab.fill("#radius-box", at)
         assert readings(tab) == [read_off(run, float(at)) for run in page.runs], at
-    for typed, meant in {"0.294": "0.3", "-3": "0", "99": tab.get_attribute("#radius-box", "max")}.items():
+    for typed, meant in {
+        "0.294": "0.3",
+        "-3": "0",
+        "99": tab.get_attribute("#radius-box", "max"),
+    }.items():
         tab.fill("#radius-box", typed)
         tab.locator("#radius-box").blur()
         assert tab.input_value("#radius-box") == tab.inner_text("[data-radius]") == meant
@@ -62,7 +66,10 @@ def test_unticking_a_model_takes_it_out_of_every_chart(opened: Open) -> None:
 
 
 def models(tab: Tab) -> list[str]:
-    return [text.split("\n")[0].strip() for text in tab.locator(".summary tbody .name").all_inner_texts()]
+    return [
+        text.split("\n")[0].strip()
+        for text in tab.locator(".summary tbody .name").all_inner_texts()
+    ]
 
 
 def test_the_table_sorts_both_ways_by_click_and_by_key(opened: Open) -> None:
@@ -107,7 +114,9 @@ def test_the_gallery_does_not_wait_for_an_idle_moment_for_ever(opened: Open) -> 
     page = made_page()
     tab = opened(page)
     # A browser that is never idle, as the standard has it: only a time limit brings the callback about.
-    tab.add_init_script("window.requestIdleCallback = (work, how) => how?.timeout && setTimeout(work, how.timeout)")
+    tab.add_init_script(
+        "window.requestIdleCallback = (work, how) => how?.timeout && setTimeout(work, how.timeout)"
+    )
     tab.reload()
     tab.locator(".card").first.wait_for(timeout=10_000)
     assert tab.locator(".card").count() == len(page.pictures)
@@ -168,7 +177,9 @@ def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened
     page = made_page()
     none = Estimate(0.0, 0.0, 0.01)
     # Where draws reach a radius, or are not known, none certified is a finding; beyond the largest it is none.
-    near = replace(page.runs[0], largest_radius=0.6, accuracy=[*page.runs[0].accuracy[:2], *[none] * 5])
+    near = replace(
+        page.runs[0], largest_radius=0.6, accuracy=[*page.runs[0].accuracy[:2], *[none] * 5]
+    )
     unknown = replace(near, name="unknown", largest_radius=None)
     page = replace(page, runs=[near, unknown], pictures=())
     tab = opened(page)
@@ -177,7 +188,10 @@ def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened
     assert [cells[2].split()[0] for cells in shown] == ["0.0", "0.0"]
     assert "0.600" in (tab.locator(".summary .beyond").first.get_attribute("title") or "")
     assert "no image at all could be certified there" in tab.inner_text("#summary")
-    opacity, height = chart(tab, "curve", "data[0].marker.opacity"), chart(tab, "curve", "data[0].y")
+    opacity, height = (
+        chart(tab, "curve", "data[0].marker.opacity"),
+        chart(tab, "curve", "data[0].y"),
+    )
     assert [bool(value) for value in opacity] == [value > 0 for value in height]
     table = summary_grid(page)
     assert [sum(cell.text == "–" for cell in line.cells) for line in table.lines] == [4, 0]

@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from smoothmix.report.data import Page
-from tests.helpers.pages import HOSTILE, Open, bare_run, chart, crowded_page, made_page, read_off, readings, until
+from tests.helpers.pages import (
+    HOSTILE,
+    Open,
+    bare_run,
+    chart,
+    crowded_page,
+    made_page,
+    read_off,
+    readings,
+    until,
+)
 
 
 @pytest.mark.parametrize("before", ["light", "dark"])
@@ -18,7 +28,11 @@ def test_page_and_charts_follow_the_colour_scheme(opened: Open, before: str) -> 
 
     def colours() -> tuple[Any, ...]:
         body = tab.evaluate("getComputedStyle(document.body).backgroundColor")
-        return body, chart(tab, "curve", "data[0].line.color"), chart(tab, "scatter", "layout.font.color")
+        return (
+            body,
+            chart(tab, "curve", "data[0].line.color"),
+            chart(tab, "scatter", "layout.font.color"),
+        )
 
     first = colours()
     assert first[0] == {"light": "rgb(252, 251, 249)", "dark": "rgb(21, 23, 27)"}[before]
@@ -38,7 +52,12 @@ def test_a_phone_scrolls_tables_and_not_the_page(opened: Open, make: Callable[[]
     assert tab.evaluate("document.documentElement.scrollWidth") == 360
     name = tab.locator(".summary tbody th").first
     before = name.bounding_box()
-    assert tab.evaluate("box = document.querySelector('#summary .scroll'), box.scrollLeft = 300, box.scrollLeft") == 300
+    assert (
+        tab.evaluate(
+            "box = document.querySelector('#summary .scroll'), box.scrollLeft = 300, box.scrollLeft"
+        )
+        == 300
+    )
     after = name.bounding_box()
     assert before
     assert after
@@ -80,18 +99,29 @@ def test_a_hostile_name_is_text_everywhere(opened: Open) -> None:
     tab.locator("#gallery").scroll_into_view_if_needed()
     tab.locator(".card").first.wait_for()
     assert tab.locator("[src=x], [onerror]").count() == 0
-    for place in (".summary tbody", "#readings", "#confidence .legend", "#runs summary", ".warnings", ".card"):
+    for place in (
+        ".summary tbody",
+        "#readings",
+        "#confidence .legend",
+        "#runs summary",
+        ".warnings",
+        ".card",
+    ):
         texts = tab.locator(place).all_text_contents()
         assert any(HOSTILE in text for text in texts), place
 
 
 def test_a_page_with_one_run_and_nothing_that_may_be_left_out(opened: Open) -> None:
     only = bare_run("only")
-    tab = opened(replace(made_page(), runs=[only], pictures=(), pictures_note="", sections=(), warnings=()))
+    tab = opened(
+        replace(made_page(), runs=[only], pictures=(), pictures_note="", sections=(), warnings=())
+    )
     tab.fill("#radius-box", "0.5")
     assert readings(tab) == [read_off(only, 0.5)]
     assert tab.locator("#gallery, #training, #chart-tails, .warnings, .whisker").count() == 0
-    assert "How many images the models abstain on is not known" in tab.locator("#summary").inner_text()
+    assert (
+        "How many images the models abstain on is not known" in tab.locator("#summary").inner_text()
+    )
     assert "Abstains" not in tab.locator(".summary").inner_text()
     assert "not measured" in tab.locator("#confidence .legend").inner_text()
 
@@ -110,14 +140,20 @@ def test_the_numbers_are_there_without_scripts(opened: Open) -> None:
 
 
 @pytest.mark.parametrize("accuracy", [[1.0] * 3, [1.0], [0.0, 0.0], [0.905, 0.91, 0.93]])
-def test_accuracies_in_training_stay_between_0_and_100_percent(opened: Open, accuracy: list[float]) -> None:
+def test_accuracies_in_training_stay_between_0_and_100_percent(
+    opened: Open, accuracy: list[float]
+) -> None:
     page = made_page()
     course = page.runs[0].training
     assert course is not None
     epochs = range(1, len(accuracy) + 1)
     rest = course.loss[: len(accuracy)], course.learning_rate[: len(accuracy)]
-    short = replace(course, epochs=epochs, accuracy=accuracy, loss=rest[0], learning_rate=rest[1], parts={})
+    short = replace(
+        course, epochs=epochs, accuracy=accuracy, loss=rest[0], learning_rate=rest[1], parts={}
+    )
     run = replace(page.runs[0], training=short)
-    low, high = chart(opened(replace(page, runs=[run], pictures=())), "accuracy", "layout.yaxis.range")
+    low, high = chart(
+        opened(replace(page, runs=[run], pictures=())), "accuracy", "layout.yaxis.range"
+    )
     assert 0 <= low < min(accuracy) + 1e-9
     assert max(accuracy) < high <= 1.002

@@ -27,7 +27,11 @@ class Addresses(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "poster")]
+        self.found += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "action", "srcset", "poster")
+        ]
 
 
 @pytest.mark.parametrize("make", [made_page, crowded_page])
@@ -111,7 +115,9 @@ def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
     assert "Close behind is consistency" in plain_headline(*runs)
     assert "so this page does not say which of the two is better" in plain_headline(*runs)
     paired = plain_headline(*runs, runner_up=against("consistency", 0.008, 0.006, 0.01))
-    assert paired.endswith("smoothmix is ahead of it by +0.008 [0.006, 0.010] on the same 50 images.")
+    assert paired.endswith(
+        "smoothmix is ahead of it by +0.008 [0.006, 0.010] on the same 50 images."
+    )
     unsure = plain_headline(*runs, runner_up=against("consistency", 0.008, -0.001, 0.02))
     assert unsure.endswith(
         "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to tell the two apart."
@@ -122,7 +128,10 @@ def test_runs_are_ranked_within_one_noise_level_only() -> None:
     base, best = made_run("gaussian", mean=0.2), made_run("smoothmix", mean=0.9)
     ahead = replace(best, difference=against("gaussian", 0.142, 0.12, 0.164))
     other = made_run("wide noise", mean=1.4, sigma=1.0)
-    first, second = [sentence.striptags() for sentence in headline(replace(made_page(), runs=(base, ahead, other)))]
+    first, second = [
+        sentence.striptags()
+        for sentence in headline(replace(made_page(), runs=(base, ahead, other)))
+    ]
     assert first.startswith("At σ 0.5, smoothmix is certifiably robust at average radius")
     assert first.endswith("above gaussian on the same 50 images.")
     assert second.startswith("At σ 1, wide noise is certifiably robust at average radius 1.")
@@ -133,8 +142,12 @@ def test_runs_that_were_not_certified_alike_are_not_ranked() -> None:
     base, best = made_run("few draws", mean=0.2), made_run("many draws", mean=0.9)
     ahead = replace(best, difference=against("few draws", 0.142, 0.12, 0.164))
     (said,) = headline(replace(made_page(), runs=(base, ahead), unlike=(0.5,)))
-    assert said.striptags().startswith("At σ 0.5, the average radii, from 0.316 (few draws) to 0.889")
-    assert said.striptags().endswith("(many draws), are not ranked: these runs were not certified alike.")
+    assert said.striptags().startswith(
+        "At σ 0.5, the average radii, from 0.316 (few draws) to 0.889"
+    )
+    assert said.striptags().endswith(
+        "(many draws), are not ranked: these runs were not certified alike."
+    )
 
 
 def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_few_images() -> None:
@@ -146,7 +159,9 @@ def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_f
 
 
 def test_the_headline_of_one_run_and_of_none() -> None:
-    assert "images are classified right and certified at radius 0.75." in plain_headline(made_run("only", mean=0.5))
+    assert "images are classified right and certified at radius 0.75." in plain_headline(
+        made_run("only", mean=0.5)
+    )
     assert plain_headline() == ""
 
 

@@ -19,14 +19,20 @@ from tests.helpers.certificates import our_file, run_folder
 
 def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: Path) -> None:
     folder = run_folder(
-        tmp_path / "g", [100_000] * 10_000, Wishes(preset="mnist/0.50/gaussian"), n=100_000, data="mnist"
+        tmp_path / "g",
+        [100_000] * 10_000,
+        Wishes(preset="mnist/0.50/gaussian"),
+        n=100_000,
+        data="mnist",
     )
     measured = measure(folder)
     assert cuts(measured, presets.get("mnist/0.50/gaussian")).every == ()
     (run,) = make_page([measured], Choices(), title="t").runs
     assert run.published is not None
     assert run.published.caution == ""
-    assert run.published.deviations_away == pytest.approx((float(f"{measured.radius[0]:.3}") - 1.5581) / 0.0016)
+    assert run.published.deviations_away == pytest.approx(
+        (float(f"{measured.radius[0]:.3}") - 1.5581) / 0.0016
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,10 +41,15 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
         (range(0, 50_000, 100), ()),
         (range(0, 50_000, 1000), ("50 of 500 images",)),
         (range(500), ("500 other images than the paper's 500 (every 100th, from 0 on)",)),
-        (range(0, 50_000, 50), ("1,000 other images than the paper's 500 (every 100th, from 0 on)",)),
+        (
+            range(0, 50_000, 50),
+            ("1,000 other images than the paper's 500 (every 100th, from 0 on)",),
+        ),
     ],
 )
-def test_it_counts_which_images_of_imagenet_were_certified(tmp_path: Path, images: range, said: tuple[str]) -> None:
+def test_it_counts_which_images_of_imagenet_were_certified(
+    tmp_path: Path, images: range, said: tuple[str]
+) -> None:
     measured = measure(our_file(tmp_path / "a.tsv", [900] * len(images)))
     found = cuts(replace(measured, idx=np.array(images)), presets.get("imagenet/0.50/gaussian"))
     assert found.images == said
@@ -51,7 +62,10 @@ def test_it_counts_which_images_of_imagenet_were_certified(tmp_path: Path, image
         ({"epochs_scale": 1 / 3}, ("30 of 90 epochs",)),
         (
             {"epochs": 30, "batch": 128, "precision": "bf16"},
-            ("30 of 90 epochs", "not the schedule of {}: batch 128 instead of 256, precision bf16 instead of fp32"),
+            (
+                "30 of 90 epochs",
+                "not the schedule of {}: batch 128 instead of 256, precision bf16 instead of fp32",
+            ),
         ),
     ],
 )

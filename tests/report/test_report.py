@@ -24,8 +24,12 @@ from tests.helpers.certificates import field_log, our_file, run_folder
 
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
-    gaussian = run_folder(tmp_path / "g", [1000, 900, 500, 100], Wishes(preset="mnist/0.50/gaussian", epochs=2))
-    better = run_folder(tmp_path / "s", [1000, 990, 900, 100], Wishes(preset="mnist/0.50/smoothmix-eta5", epochs=2))
+    gaussian = run_folder(
+        tmp_path / "g", [1000, 900, 500, 100], Wishes(preset="mnist/0.50/gaussian", epochs=2)
+    )
+    better = run_folder(
+        tmp_path / "s", [1000, 990, 900, 100], Wishes(preset="mnist/0.50/smoothmix-eta5", epochs=2)
+    )
     return [gaussian, better]
 
 
@@ -39,7 +43,9 @@ def test_the_page_holds_what_the_files_say(two_runs: list[Path]) -> None:
     assert second.difference.acr.value == pytest.approx(second.acr.value - first.acr.value)
     assert [a.value for a in second.accuracy] == [0.75, 0.75]
     assert second.accuracy_bound is not None
-    assert all(bound < a.value for bound, a in zip(second.accuracy_bound, second.accuracy, strict=True))
+    assert all(
+        bound < a.value for bound, a in zip(second.accuracy_bound, second.accuracy, strict=True)
+    )
     assert first.abstention is not None
     assert first.abstention.value == 0.5
     assert first.training is not None
@@ -61,7 +67,9 @@ def test_the_curve_is_never_above_the_truth_between_its_points(two_runs: list[Pa
     assert len(curve.x) <= 405
 
 
-def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(two_runs: list[Path]) -> None:
+def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(
+    two_runs: list[Path],
+) -> None:
     every = [measure(run) for run in reversed(two_runs)]
     page = make_page(every, Choices(), title="t")
     assert [run.difference.versus if run.difference else None for run in page.runs] == ["g", None]
@@ -83,7 +91,8 @@ def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
 
 def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path) -> None:
     best, second, third = (
-        measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes])) for votes in (990, 980, 900)
+        measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes]))
+        for votes in (990, 980, 900)
     )
     found = make_page([third, second, best], Choices(), title="t").runners_up[0.5]
     assert found is not None
@@ -94,16 +103,24 @@ def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path)
     assert make_page([best, elsewhere], Choices(), title="t").runners_up == {}
 
 
-def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(tmp_path: Path) -> None:
+def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(
+    tmp_path: Path,
+) -> None:
     one = our_file(tmp_path / "one.tsv", [990, 980, 970] * 20)
     other = our_file(tmp_path / "other.tsv", [900, 950, 800] * 20, data="mnist", data_hash="other")
     page = make_page([measure(one), measure(other)], Choices(), title="t")
     assert [run.difference for run in page.runs] == [None, None]
     assert page.runners_up == {}
     third, whole = our_file(tmp_path / "third.tsv", [900] * 60), measure(one)
-    assert paired_by_image(measure(third).only(np.arange(45, 60)), whole.only(np.arange(50))) is None, "five images"
-    assert paired_by_image(measure(third).only(np.arange(5)), whole) is not None, "there are no more than five"
-    labels = [measure(field_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")]
+    assert (
+        paired_by_image(measure(third).only(np.arange(45, 60)), whole.only(np.arange(50))) is None
+    ), "five images"
+    assert paired_by_image(measure(third).only(np.arange(5)), whole) is not None, (
+        "there are no more than five"
+    )
+    labels = [
+        measure(field_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")
+    ]
     conflicting = replace(labels[1], label=1 - labels[1].label)
     assert make_page([labels[0], conflicting], Choices(), title="t").runs[1].difference is None
 
@@ -114,24 +131,29 @@ def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Pa
     assert row is not None
     assert printed is not None
     assert row.acr == printed.acr_mean
-    assert row.accuracy == {radius: percent / 100 for radius, percent in printed.accuracy_mean.items()}
+    assert row.accuracy == {
+        radius: percent / 100 for radius, percent in printed.accuracy_mean.items()
+    }
     grid = summary_grid(page)
     assert "seed deviations away" not in [column.name for column in grid.columns], "none has any"
     assert {len(line.cells) for line in grid.lines} == {len(grid.columns)}
-    assert [note.partition(":")[0] for note in grid.notes if "beside the published row" in note] == [
-        "* g, s, beside the published row"
-    ]
+    assert [
+        note.partition(":")[0] for note in grid.notes if "beside the published row" in note
+    ] == ["* g, s, beside the published row"]
     assert "deviations_away" in [column.key for column in summary_grid(page, wide=True).columns]
 
 
 def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_path: Path) -> None:
     skipping, whole = (
-        measure(our_file(tmp_path / f"{skip}.tsv", [990, 400], skip_wrong=skip)) for skip in (True, False)
+        measure(our_file(tmp_path / f"{skip}.tsv", [990, 400], skip_wrong=skip))
+        for skip in (True, False)
     )
 
     def table(*every: Measured, wide: bool = False) -> tuple[dict[str, list[str]], bool]:
         grid = summary_grid(make_page(every, Choices(), title="t"), wide=wide)
-        cells = {c.key: [line.cells[i].text for line in grid.lines] for i, c in enumerate(grid.columns)}
+        cells = {
+            c.key: [line.cells[i].text for line in grid.lines] for i, c in enumerate(grid.columns)
+        }
         return cells, any(note.startswith("abstention is not known") for note in grid.notes)
 
     cells, said = table(skipping)
@@ -143,19 +165,36 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
 
 
 def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
-    logs = [measure(field_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count)) for seed, count in ((1, 3), (2, 4))]
+    logs = [
+        measure(field_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count))
+        for seed, count in ((1, 3), (2, 4))
+    ]
     said = make_page(logs, Choices(), title="t").warnings
-    assert "noise_0.50_1, noise_0.50_2: a log without votes: p_A is what its radii say it is at least" in said
-    assert sum("is read as the least that it may have been rounded from" in sentence for sentence in said) == 1
+    assert (
+        "noise_0.50_1, noise_0.50_2: a log without votes: p_A is what its radii say it is at least"
+        in said
+    )
+    assert (
+        sum(
+            "is read as the least that it may have been rounded from" in sentence
+            for sentence in said
+        )
+        == 1
+    )
     few = "too few images for intervals of means that can be trusted: noise_0.50_1 (3), noise_0.50_2 (4)"
     assert few in said
     rounded = [measure(log.path, paper_rounding=True) for log in logs]
-    assert not any("is read as the least" in sentence for sentence in make_page(rounded, Choices(), title="t").warnings)
+    assert not any(
+        "is read as the least" in sentence
+        for sentence in make_page(rounded, Choices(), title="t").warnings
+    )
 
 
 class TestCommand:
     def test_a_table_and_a_page(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
-        result = smoothmix("report", f"Gaussian={two_runs[0]}", f"SmoothMix={two_runs[1]}", "--out", "page.html")
+        result = smoothmix(
+            "report", f"Gaussian={two_runs[0]}", f"SmoothMix={two_runs[1]}", "--out", "page.html"
+        )
         assert result.code == 0, result.err
         assert "Certified robustness: Gaussian and SmoothMix" in result.out
         assert "all: sigma 0.5, images 4, n 1000, alpha 0.001" in result.out
@@ -169,19 +208,28 @@ class TestCommand:
         self, smoothmix: Run, two_runs: list[Path], kind: str
     ) -> None:
         result = smoothmix("report", *two_runs, "--format", kind, "--radii", "0", "0.5")
-        rows = list(csv.DictReader(io.StringIO(result.out))) if kind == "csv" else json.loads(result.out)["rows"]
+        rows = (
+            list(csv.DictReader(io.StringIO(result.out)))
+            if kind == "csv"
+            else json.loads(result.out)["rows"]
+        )
         measured = measure(two_runs[1])
         assert float(rows[1]["acr"]) == pytest.approx(measured.acr().value, abs=5e-5)
         assert float(rows[1]["accuracy_0.50"]) == 75.0
         assert float(rows[1]["acr_low"]) <= float(rows[1]["acr"]) <= float(rows[1]["acr_high"])
         assert rows[1]["baseline"] == "g"
 
-    def test_files_that_differ_are_said_to(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
+    def test_files_that_differ_are_said_to(
+        self, smoothmix: Run, two_runs: list[Path], tmp_path: Path
+    ) -> None:
         log = field_log(tmp_path / "cohen" / "noise_1.00", [1.5, 0.2, 0.1])
         result = smoothmix("report", two_runs[0], log, "--format", "md")
         assert result.code == 0
         assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
-        assert "not recorded by noise_1.00: n0, alpha, the guarantee, precision, the data set, the data" in result.out
+        assert (
+            "not recorded by noise_1.00: n0, alpha, the guarantee, precision, the data set, the data"
+            in result.out
+        )
         assert "not the same images (g: 4, noise_1.00: 3)" in result.out
 
     def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:
@@ -192,7 +240,10 @@ class TestCommand:
         assert next(csv.DictReader(io.StringIO(paper.out)))["accuracy_1.50"] == "100.00"
         assert "not sound" in paper.err
         assert "note: low and high: 95 % intervals over images" in sound.err
-        assert "- all: sigma 0.5, images 1, n not known, alpha not known" in smoothmix("report", log).out
+        assert (
+            "- all: sigma 0.5, images 1, n not known, alpha not known"
+            in smoothmix("report", log).out
+        )
 
     def test_figures(self, smoothmix: Run, two_runs: list[Path], tmp_path: Path) -> None:
         result = smoothmix("report", *two_runs, "--figures", "figures", "--figure-format", "png")
@@ -211,7 +262,9 @@ class TestCommand:
             (["--data-dir", "."], "--data-dir is for the pictures on the page"),
         ],
     )
-    def test_misuse_is_a_sentence(self, smoothmix: Run, two_runs: list[Path], args: list[str], message: str) -> None:
+    def test_misuse_is_a_sentence(
+        self, smoothmix: Run, two_runs: list[Path], args: list[str], message: str
+    ) -> None:
         result = smoothmix("report", *([] if args == ["nowhere"] else two_runs[:1]), *args)
         assert result.code == 2
         assert message in result.err
@@ -228,7 +281,9 @@ class TestCommand:
         fingerprint = data.load("sample", "test").fingerprint
         for run in two_runs:
             settings = run / "certificates.toml"
-            settings.write_text(settings.read_text().replace('data_hash = "d"', f'data_hash = "{fingerprint}"'))
+            settings.write_text(
+                settings.read_text().replace('data_hash = "d"', f'data_hash = "{fingerprint}"')
+            )
         smoothmix("report", *two_runs, "--out", "same.html")
         assert "data:image/png" in (tmp_path / "same.html").read_text()
 
@@ -245,7 +300,12 @@ def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:
         3: ["abstained"],
     }
     verdict = gallery.pictures[2].verdicts[1]
-    assert (verdict.predict, verdict.correct, verdict.votes, verdict.n) == ("1", True, [("1", 900), ("0", 100)], 1000)
+    assert (verdict.predict, verdict.correct, verdict.votes, verdict.n) == (
+        "1",
+        True,
+        [("1", 900), ("0", 100)],
+        1000,
+    )
 
 
 def test_files_without_a_common_image_have_no_gallery(tmp_path: Path) -> None:

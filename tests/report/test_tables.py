@@ -6,7 +6,18 @@ import csv
 import io
 import json
 
-from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, to_csv, to_json, to_latex, to_markdown
+from smoothmix.report.tables import (
+    Cell,
+    Column,
+    Digits,
+    Grid,
+    Line,
+    marked,
+    to_csv,
+    to_json,
+    to_latex,
+    to_markdown,
+)
 
 
 def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None:
@@ -24,7 +35,14 @@ def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None
     )
     grid = marked(Grid(title="t_1", columns=columns, lines=lines, notes=("50 % of it",)))
     marks = [(row.cells[1].bold, row.cells[1].underlined) for row in grid.lines]
-    assert marks == [(False, False), (True, False), (True, False), (True, True), (False, False), (False, False)]
+    assert marks == [
+        (False, False),
+        (True, False),
+        (True, False),
+        (True, True),
+        (False, False),
+        (False, False),
+    ]
     latex = to_latex(grid)
     assert r"smoothmix & \textbf{\underline{1.61}} \\" in latex
     assert latex.count(r"\midrule") == 2
@@ -33,21 +51,30 @@ def test_tables_mark_what_beats_gaussian_and_what_beats_every_baseline() -> None
     assert to_csv(grid).splitlines()[:2] == ["model,acr", ",1.50"]
 
 
-def test_models_that_are_called_by_numbers_stay_names_and_rows_of_other_data_do_not_compete() -> None:
+def test_models_that_are_called_by_numbers_stay_names_and_rows_of_other_data_do_not_compete() -> (
+    None
+):
     def line(name: str, method: str, acr: str, data: str) -> Line:
-        return Line(cells=(Cell(name, name), Cell(acr, Digits(acr))), method=method, sigma=0.5, data=data)
+        return Line(
+            cells=(Cell(name, name), Cell(acr, Digits(acr))), method=method, sigma=0.5, data=data
+        )
 
     columns = (Column(name="model", key="model"), Column(name="ACR", key="acr", judged=True))
     lines = (line("1", "gaussian", "1.50", "mnist"), line("nan", "smoothmix", "9.00", "sample"))
     grid = marked(Grid(title="t", columns=columns, lines=lines))
     assert not any(cell.bold or cell.underlined for row in grid.lines for cell in row.cells)
-    assert json.loads(to_json(grid))["rows"] == [{"model": "1", "acr": 1.5}, {"model": "nan", "acr": 9.0}]
+    assert json.loads(to_json(grid))["rows"] == [
+        {"model": "1", "acr": 1.5},
+        {"model": "nan", "acr": 9.0},
+    ]
     assert to_csv(grid).splitlines()[1] == "1,1.50"
 
 
 def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
     grid = Grid(
-        title="t", columns=(Column(name="a|b", key="k"),), lines=(Line(cells=(Cell("50% <b>|_&", "50% <b>|_&\n"),)),)
+        title="t",
+        columns=(Column(name="a|b", key="k"),),
+        lines=(Line(cells=(Cell("50% <b>|_&", "50% <b>|_&\n"),)),),
     )
     assert r"50\% \textless{}b\textgreater{}|\_\&" in to_latex(grid)
     assert r"| 50% &lt;b>\|_& |" in to_markdown(grid)
@@ -56,6 +83,10 @@ def test_tables_escape_what_their_formats_would_take_for_commands() -> None:
 
 def test_names_of_one_letter_are_words_and_whole_numbers_stay_whole() -> None:
     columns = (Column(name="model", key="model"), Column(name="images", key="images"))
-    grid = Grid(title="t", columns=columns, lines=(Line(cells=(Cell("G", "G"), Cell("500", Digits("500")))),))
+    grid = Grid(
+        title="t",
+        columns=columns,
+        lines=(Line(cells=(Cell("G", "G"), Cell("500", Digits("500")))),),
+    )
     assert r"\begin{tabular}{lr}" in to_latex(grid)
     assert '"images": 500\n' in to_json(grid)

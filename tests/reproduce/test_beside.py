@@ -36,10 +36,16 @@ def test_its_numbers_are_what_the_definitions_say(tmp_path: Path, published: Pat
     assert found.seeds == 3
     assert found.difference.value == pytest.approx(found.acr - found.published)
     differences = rounded - np.mean(LOGS, axis=0)
-    assert differences.min() <= found.difference.low <= found.difference.value <= found.difference.high
-    assert found.margin == pytest.approx(3 * found.deviation + (found.difference.high - found.difference.low) / 2)
+    assert (
+        differences.min() <= found.difference.low <= found.difference.value <= found.difference.high
+    )
+    assert found.margin == pytest.approx(
+        3 * found.deviation + (found.difference.high - found.difference.low) / 2
+    )
     assert found.within == (abs(found.difference.value) <= found.margin)
-    assert found.deviations == pytest.approx(found.difference.value / (np.std(acrs, ddof=1) * np.sqrt(4 / 3)))
+    assert found.deviations == pytest.approx(
+        found.difference.value / (np.std(acrs, ddof=1) * np.sqrt(4 / 3))
+    )
     # The first log abstains on its last image; one of three seeds is below 1.0 on the first.
     assert found.accuracy[0.0] == (0.75, pytest.approx((0.75 + 1 + 1) / 3))
     assert found.accuracy[1.0][1] == pytest.approx(2 / 3 / 4)
@@ -82,7 +88,9 @@ def test_one_seed_has_no_deviation(tmp_path: Path, published: Path) -> None:
         beside(ours, load_published(published)["mnist/0.50/gaussian"][:1])
 
 
-@pytest.mark.parametrize("text", ["", "row\tseed\n", "row\tseed\tidx\tlabel\tpredict\tradius\na\tb\tc\td\te\tf\n"])
+@pytest.mark.parametrize(
+    "text", ["", "row\tseed\n", "row\tseed\tidx\tlabel\tpredict\tradius\na\tb\tc\td\te\tf\n"]
+)
 def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.tsv.xz"
     path.write_bytes(lzma.compress(text.encode()))

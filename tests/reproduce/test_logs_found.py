@@ -29,8 +29,13 @@ def test_every_row_of_a_sigma_finds_its_logs(tmp_path: Path) -> None:
         write_log(tmp_path, path, 1.0)
     found = find_logs(tmp_path)
     assert found.others == 0
-    paths = {name: [str(path.relative_to(tmp_path)) for path in logs.seeds] for name, logs in found.rows.items()}
-    assert paths == {name: [path.format(23)] for name, path in PLACES.items()} | {n: [p] for n, p in ABLATIONS.items()}
+    paths = {
+        name: [str(path.relative_to(tmp_path)) for path in logs.seeds]
+        for name, logs in found.rows.items()
+    }
+    assert paths == {name: [path.format(23)] for name, path in PLACES.items()} | {
+        n: [p] for n, p in ABLATIONS.items()
+    }
     assert PLACES.keys() == set(presets.names("mnist", sigma=1.0))
 
 
@@ -43,7 +48,9 @@ def test_rows_of_one_table_only_and_the_table_itself_as_the_folder(tmp_path: Pat
     assert find_logs(tmp_path / "downloaded").rows.keys() == set(ROWS)
 
 
-@pytest.mark.parametrize("name", ["noise_0.50_1", "noise_0.5_1", "noise_0.5_1.gz", "noise_0.50_1.xz"])
+@pytest.mark.parametrize(
+    "name", ["noise_0.50_1", "noise_0.5_1", "noise_0.5_1.gz", "noise_0.50_1.xz"]
+)
 def test_sigma_is_spelled_either_way_and_logs_may_be_packed(tmp_path: Path, name: str) -> None:
     write_log(tmp_path, f"{GAUSSIAN}/{name}", 1.5, 0.5)
     (row,) = csv_rows(from_logs(tmp_path, ["mnist/0.50/gaussian"], paper_rounding=True))
@@ -55,7 +62,10 @@ def test_sigma_025_with_eta_1_is_of_three_steps(tmp_path: Path) -> None:
     for steps, eta in ((2, "1.0"), (3, "1.0"), (2, "5.0"), (3, "5.0")):
         write_log(tmp_path, place.format(steps, eta), 1.0)
     found = find_logs(tmp_path)
-    paths = {name: [str(path.relative_to(tmp_path)) for path in logs.seeds] for name, logs in found.rows.items()}
+    paths = {
+        name: [str(path.relative_to(tmp_path)) for path in logs.seeds]
+        for name, logs in found.rows.items()
+    }
     assert paths == {
         "mnist/0.25/smoothmix-eta1": [place.format(3, "1.0")],
         "mnist/0.25/smoothmix-eta5": [place.format(2, "5.0")],
@@ -92,10 +102,15 @@ def test_consistency_is_averaged_over_seeds_1_to_5_and_the_sixth_is_told(tmp_pat
 
 
 def test_other_files_are_counted(tmp_path: Path) -> None:
-    write_log(two_seeds(tmp_path), "mnist/consistency/cohen/num_8/lbd_5.0/eta_0.5/noise_1.00_0", 1.0)
+    write_log(
+        two_seeds(tmp_path), "mnist/consistency/cohen/num_8/lbd_5.0/eta_0.5/noise_1.00_0", 1.0
+    )
     (tmp_path / "mnist" / "read.me").write_text("hello")
     rows = from_logs(tmp_path, ROWS, paper_rounding=True)
-    assert f"2 files in {tmp_path} belong to no row and are left out" in reproduction_grid(rows, title="made").notes
+    assert (
+        f"2 files in {tmp_path} belong to no row and are left out"
+        in reproduction_grid(rows, title="made").notes
+    )
 
 
 def test_what_is_no_such_folder_is_refused(tmp_path: Path) -> None:
@@ -104,7 +119,8 @@ def test_what_is_no_such_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a file; unpack it first"):
         find_logs(write_log(tmp_path, "other/noise_1.00_1", 1.0))
     with pytest.raises(
-        UsageError, match="holds no log of a row of the paper; expected mnist/cohen/noise_<sigma>_<seed>"
+        UsageError,
+        match="holds no log of a row of the paper; expected mnist/cohen/noise_<sigma>_<seed>",
     ):
         find_logs(tmp_path)
 

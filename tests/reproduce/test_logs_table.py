@@ -21,24 +21,35 @@ from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_s
 
 
 def test_means_and_deviations_as_in_the_paper(tmp_path: Path) -> None:
-    gaussian, ours = csv_rows(from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), [0.0, 0.5, 1.6])
+    gaussian, ours = csv_rows(
+        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), [0.0, 0.5, 1.6]
+    )
     assert (gaussian["row"], gaussian["sigma"], gaussian["seeds"]) == ("gaussian", "1.00", "2")
     assert (gaussian["acr"], gaussian["acr_deviation"]) == ("0.5500", f"{0.1 / sqrt(2):.4f}")
     assert (gaussian["published_acr"], gaussian["published_deviation"]) == ("1.6184", "0.0021")
-    assert gaussian["difference_in_deviations"] == ""  # of four images it would say nothing about seeds
+    assert (
+        gaussian["difference_in_deviations"] == ""
+    )  # of four images it would say nothing about seeds
     assert (gaussian["accuracy_0.00"], gaussian["accuracy_0.00_deviation"]) == ("50.00", "0.00")
     assert (gaussian["accuracy_0.50"], gaussian["accuracy_0.50_deviation"]) == ("50.00", "0.00")
-    assert (gaussian["accuracy_1.60"], gaussian["accuracy_1.60_deviation"]) == ("12.50", f"{25 / sqrt(2):.2f}")
+    assert (gaussian["accuracy_1.60"], gaussian["accuracy_1.60_deviation"]) == (
+        "12.50",
+        f"{25 / sqrt(2):.2f}",
+    )
     assert (ours["acr"], ours["acr_deviation"]) == ("0.6000", "0.0000")
 
 
 def test_without_paper_rounding_radii_count_as_the_lower_end(tmp_path: Path) -> None:
     folder = two_seeds(tmp_path)
     (gaussian, _), (rounded, _) = (
-        csv_rows(from_logs(folder, ROWS, paper_rounding=rounding), [0.5]) for rounding in (False, True)
+        csv_rows(from_logs(folder, ROWS, paper_rounding=rounding), [0.5])
+        for rounding in (False, True)
     )
     assert gaussian["acr"] == f"{(0.498625 + 0.598625) / 2:.4f}"
-    assert (gaussian["accuracy_0.50"], gaussian["accuracy_0.50_deviation"]) == ("37.50", f"{25 / sqrt(2):.2f}")
+    assert (gaussian["accuracy_0.50"], gaussian["accuracy_0.50_deviation"]) == (
+        "37.50",
+        f"{25 / sqrt(2):.2f}",
+    )
     # What is compared with the paper is rounded as there, whatever is shown.
     for key in ("difference_in_deviations", "verdict"):
         assert gaussian[key] == rounded[key]
@@ -57,14 +68,31 @@ def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) 
     gaussian, missing, elsewhere = csv_rows(rows, [0.5])
     assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == ("1", "0.5000", "")
     for row in (missing, elsewhere):
-        assert (row["seeds"], row["acr"], row["accuracy_0.50"], row["verdict"]) == ("0", "", "", "no run")
+        assert (row["seeds"], row["acr"], row["accuracy_0.50"], row["verdict"]) == (
+            "0",
+            "",
+            "",
+            "no run",
+        )
     grid = reproduction_grid(rows, title="made", radii=[0.5])
-    assert [cell.text for cell in grid.lines[1].cells][2:] == ["0", "–", "1.8212 ± 0.0013", "–", "no run", "–"]
+    assert [cell.text for cell in grid.lines[1].cells][2:] == [
+        "0",
+        "–",
+        "1.8212 ± 0.0013",
+        "–",
+        "no run",
+        "–",
+    ]
 
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
-    from_logs(two_seeds(tmp_path), ROWS[:1], paper_rounding=True, track=lambda done, total: told.append((done, total)))
+    from_logs(
+        two_seeds(tmp_path),
+        ROWS[:1],
+        paper_rounding=True,
+        track=lambda done, total: told.append((done, total)),
+    )
     assert told == [(1, 2), (2, 2)]
 
 
@@ -72,7 +100,9 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Path) -> None:
-    grid = reproduction_grid(from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5, 1.6])
+    grid = reproduction_grid(
+        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5, 1.6]
+    )
     text = FORMATS["md"](grid)
     assert text.startswith(
         "**MNIST**\n\n"
@@ -84,11 +114,16 @@ def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Pa
     assert "| 50.00 ± 0.00 | **<u>25.00 ± 0.00</u>** |\n" in text
     assert "- cut: 4 of 10,000 images\n" in text
     assert "- deviations over seeds have n - 1 in the denominator\n" in text
-    assert "- radii are rounded to nearest at three digits, as in the paper's logs, which is not sound\n" in text
+    assert (
+        "- radii are rounded to nearest at three digits, as in the paper's logs, which is not sound\n"
+        in text
+    )
 
 
 def test_latex_is_as_in_the_paper(tmp_path: Path) -> None:
-    grid = reproduction_grid(from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5])
+    grid = reproduction_grid(
+        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5]
+    )
     text = FORMATS["latex"](grid)
     assert r"gaussian & 1.00 & 2 & 0.5500 $\pm$ 0.0707 & 1.6184 $\pm$ 0.0021 & " in text
     assert r"\textbf{\underline{0.6000 $\pm$ 0.0000}}" in text
@@ -97,7 +132,9 @@ def test_latex_is_as_in_the_paper(tmp_path: Path) -> None:
 
 def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
     rows = from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True)
-    head, *_ = FORMATS["csv"](reproduction_grid(rows, title="made", radii=[0.0, 0.125], wide=True)).splitlines()
+    head, *_ = FORMATS["csv"](
+        reproduction_grid(rows, title="made", radii=[0.0, 0.125], wide=True)
+    ).splitlines()
     assert head == (
         "row,sigma,seeds,acr,acr_deviation,published_acr,published_deviation,difference_in_deviations,verdict,"
         "accuracy_0.00,accuracy_0.00_deviation,accuracy_0.125,accuracy_0.125_deviation"
@@ -107,7 +144,11 @@ def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
 def test_files_that_differ_are_named(tmp_path: Path) -> None:
     write_log(two_seeds(tmp_path), PLACES["mnist/1.00/stability"].format(1), 1.0)
     rows = from_logs(tmp_path, [*ROWS, "mnist/1.00/stability"], paper_rounding=True)
-    (said,) = [note for note in reproduction_grid(rows, title="made").notes if "not the same images" in note]
+    (said,) = [
+        note
+        for note in reproduction_grid(rows, title="made").notes
+        if "not the same images" in note
+    ]
     assert "1.00/gaussian: 4" in said
     assert "1.00/stability: 3" in said
 
@@ -130,10 +171,16 @@ def test_no_torch_is_needed() -> None:
 def test_the_published_logs_give_the_published_numbers(tmp_path: Path) -> None:
     wanted = ("mnist/cohen/noise_1.00_", f"{ONE_STEP}/0/noise_1.0")
     with tarfile.open(SHARED / "reference" / "mnist-logs.tar.xz") as archive:
-        members = [member for member in archive if member.name.removeprefix("./").startswith(wanted)]
+        members = [
+            member for member in archive if member.name.removeprefix("./").startswith(wanted)
+        ]
         archive.extractall(tmp_path, members, filter="data")
     gaussian, ours = csv_rows(from_logs(tmp_path, ROWS, paper_rounding=True), [0.0, 0.5, 1.0])
-    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == ("5", "1.6184", "0.0021")
+    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == (
+        "5",
+        "1.6184",
+        "0.0021",
+    )
     assert (gaussian["difference_in_deviations"], gaussian["verdict"]) == ("+0.0", "agrees")
     assert (gaussian["accuracy_0.00"], gaussian["accuracy_0.50"], gaussian["accuracy_1.00"]) == (
         "96.34",
@@ -141,7 +188,13 @@ def test_the_published_logs_give_the_published_numbers(tmp_path: Path) -> None:
         "79.86",
     )
     assert (ours["seeds"], ours["acr"], ours["verdict"]) == ("1", "1.8230", "agrees")
-    assert [f"{float(ours[f'accuracy_{r}']):.1f}" for r in ("0.00", "0.50", "1.00")] == ["93.3", "87.5", "77.5"]
+    assert [f"{float(ours[f'accuracy_{r}']):.1f}" for r in ("0.00", "0.50", "1.00")] == [
+        "93.3",
+        "87.5",
+        "77.5",
+    ]
     # Without the paper's rounding every number may only be less.
-    for row, rounded in zip(csv_rows(from_logs(tmp_path, ROWS, paper_rounding=False)), (gaussian, ours), strict=True):
+    for row, rounded in zip(
+        csv_rows(from_logs(tmp_path, ROWS, paper_rounding=False)), (gaussian, ours), strict=True
+    ):
         assert float(row["acr"]) < float(rounded["acr"])

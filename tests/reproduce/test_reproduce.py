@@ -15,7 +15,20 @@ from smoothmix.reproduce.jobs import Cut, choose, make_jobs, usual_skip
 from tests.conftest import Run
 from tests.helpers.certification import certify_as, run_settings
 
-QUICK = ("reproduce", "quick", "--epochs", "1", "--n", "200", "--max", "3", "--skip", "100", "--device", "cpu")
+QUICK = (
+    "reproduce",
+    "quick",
+    "--epochs",
+    "1",
+    "--n",
+    "200",
+    "--max",
+    "3",
+    "--skip",
+    "100",
+    "--device",
+    "cpu",
+)
 
 
 def test_rows_are_chosen_by_pattern_in_the_papers_order() -> None:
@@ -30,9 +43,17 @@ def test_rows_are_chosen_by_pattern_in_the_papers_order() -> None:
 @pytest.mark.parametrize(
     ("group", "options", "message"),
     [
-        ("mnits", {}, "no rows of the paper are called 'mnits': there are mnist, cifar10, imagenet, ablation, quick"),
+        (
+            "mnits",
+            {},
+            "no rows of the paper are called 'mnits': there are mnist, cifar10, imagenet, ablation, quick",
+        ),
         ("mnist", {"sigma": 0.3}, "mnist has no rows with sigma 0.3"),
-        ("mnist", {"rows": ["gausian"]}, "no row is called 'gausian': there are gaussian, stability"),
+        (
+            "mnist",
+            {"rows": ["gausian"]},
+            "no row is called 'gausian': there are gaussian, stability",
+        ),
     ],
 )
 def test_what_fits_nothing_is_refused(group: str, options: dict[str, object], message: str) -> None:
@@ -42,7 +63,12 @@ def test_what_fits_nothing_is_refused(group: str, options: dict[str, object], me
 
 
 def test_every_row_and_seed_has_a_folder_of_its_own() -> None:
-    jobs = make_jobs(["mnist/0.50/gaussian", "mnist/0.50/macer"], seeds=3, cut=Cut(epochs_scale=0.1), out=Path("out"))
+    jobs = make_jobs(
+        ["mnist/0.50/gaussian", "mnist/0.50/macer"],
+        seeds=3,
+        cut=Cut(epochs_scale=0.1),
+        out=Path("out"),
+    )
     assert len({job.folder.path for job in jobs}) == 6
     assert [job.config.recipe.seed for job in jobs] == [0, 1, 2, 0, 1, 2]
     assert {job.config.recipe.epochs for job in jobs} == {9}
@@ -54,7 +80,10 @@ def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
     jobs = make_jobs(names, seeds=2, cut=Cut(), out=tmp_path)
     assert [job.preset.name for job in jobs] == [name for name in names for _ in range(2)]
     folders = [job.folder.path.name for job in jobs]
-    one, two = ["ablation-eta-1", "ablation-eta-1-seed1"], ["ablation-eta-2", "ablation-eta-2-seed1"]
+    one, two = (
+        ["ablation-eta-1", "ablation-eta-1-seed1"],
+        ["ablation-eta-2", "ablation-eta-2-seed1"],
+    )
     assert folders == [*one, *two, *one, *one]
     assert jobs[4].config == jobs[0].config
     (tmp_path / "ablation-steps-8").mkdir()
@@ -68,7 +97,17 @@ def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
 
 
 def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path) -> None:
-    command = (*QUICK, "--rows", "gaussian,stability", "--seeds", "2", "--out", "out", "--format", "csv")
+    command = (
+        *QUICK,
+        "--rows",
+        "gaussian,stability",
+        "--seeds",
+        "2",
+        "--out",
+        "out",
+        "--format",
+        "csv",
+    )
     first = smoothmix(*command)
     assert first.code == 0, first.err
     rows = list(csv.DictReader(io.StringIO(first.out)))
@@ -92,7 +131,9 @@ def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
     for done, shards in ((13, "2/3"), (27, "1/3"), (40, "3/3")):
         certify_as(Place(), settings, path, shards=shards)
         assert job.certified(how, settings.skip) == done
-    assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, "of another run"
+    assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, (
+        "of another run"
+    )
 
 
 def test_a_dry_run_measures_and_changes_nothing(smoothmix: Run, tmp_path: Path) -> None:
@@ -105,12 +146,16 @@ def test_a_dry_run_measures_and_changes_nothing(smoothmix: Run, tmp_path: Path) 
 
 def test_other_settings_in_the_same_folder_are_refused(smoothmix: Run) -> None:
     assert smoothmix(*QUICK, "--rows", "gaussian", "--out", "out").code == 0
-    result = smoothmix(*QUICK[:2], "--epochs", "2", *QUICK[4:], "--rows", "gaussian", "--out", "out")
+    result = smoothmix(
+        *QUICK[:2], "--epochs", "2", *QUICK[4:], "--rows", "gaussian", "--out", "out"
+    )
     assert result.code == 2
     assert "epochs is 1 there and 2 here" in result.err
 
 
 @pytest.mark.parametrize(("group", "skip"), [("imagenet", 100), ("cifar10", 1), ("mnist", 1)])
-def test_the_papers_own_images_are_certified_unless_others_are_asked_for(group: str, skip: int, tmp_path: Path) -> None:
+def test_the_papers_own_images_are_certified_unless_others_are_asked_for(
+    group: str, skip: int, tmp_path: Path
+) -> None:
     jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, cut=Cut(), out=tmp_path)
     assert usual_skip(jobs) == skip

@@ -45,7 +45,9 @@ def published(acr: float | None, deviation: float | None) -> Preset:
     """The Gaussian preset with other numbers over seeds."""
     preset = presets.get("mnist/1.00/gaussian")
     assert preset.published is not None
-    return replace(preset, published=replace(preset.published, acr_mean=acr, acr_deviation=deviation))
+    return replace(
+        preset, published=replace(preset.published, acr_mean=acr, acr_deviation=deviation)
+    )
 
 
 # 3 x 0.01 x sqrt(1/5 + 1/5) = 0.018974; the radii are of three digits already.
@@ -70,7 +72,9 @@ def test_a_single_seed_may_lie_further_off() -> None:
     found = target(row)
     assert found is not None
     assert margin(row, found) == pytest.approx(3 * 0.01 * sqrt(1 + 1 / 5))
-    assert margin(replace(row, runs=row.runs * 5), found) == pytest.approx(3 * 0.01 * sqrt(1 / 5 + 1 / 5))
+    assert margin(replace(row, runs=row.runs * 5), found) == pytest.approx(
+        3 * 0.01 * sqrt(1 / 5 + 1 / 5)
+    )
 
 
 def test_the_published_number_is_compared_with_radii_rounded_as_there() -> None:
@@ -82,7 +86,9 @@ def test_the_published_number_is_compared_with_radii_rounded_as_there() -> None:
 
 def test_the_choice_of_images_is_part_of_chance() -> None:
     half = np.where(np.arange(100) % 2, 1.0, 2.0)
-    row = Reproduced(preset=published(1.60, 0.001), runs=(replace(run_of(1.0, 100), radius=half, printed=half),))
+    row = Reproduced(
+        preset=published(1.60, 0.001), runs=(replace(run_of(1.0, 100), radius=half, printed=half),)
+    )
     assert verdict(row) == "lower by 0.1000"
     few = replace(row, all_images=False, cuts=("every 100th image (100)",))
     found = target(few)
@@ -98,9 +104,13 @@ def test_the_choice_of_images_is_part_of_chance() -> None:
 def test_what_cannot_be_judged_says_why() -> None:
     run = run_of(1.6212)
     known = Reproduced(preset=published(None, None), runs=(run,))
-    assert verdict(known) == "no deviation published: +0.0000"  # 1.62 as the paper rounds, and 1.620 in print
+    assert (
+        verdict(known) == "no deviation published: +0.0000"
+    )  # 1.62 as the paper rounds, and 1.620 in print
     assert verdict(replace(known, runs=(run_of(1.63),))) == "no deviation published: +0.0100"
-    cut = Reproduced(preset=published(1.6, 0.01), runs=(run,), cuts=("30 of 90 epochs", "n 10,000"), judged=False)
+    cut = Reproduced(
+        preset=published(1.6, 0.01), runs=(run,), cuts=("30 of 90 epochs", "n 10,000"), judged=False
+    )
     assert verdict(cut) == "not judged: 30 of 90 epochs, n 10,000"
     assert csv_rows([cut])[0]["difference_in_deviations"] == ""
     assert verdict(replace(cut, cuts=())) == "not judged"
@@ -109,7 +119,9 @@ def test_what_cannot_be_judged_says_why() -> None:
 
 
 def test_a_row_of_nothing_published_stands_at_usual_radii() -> None:
-    grid = reproduction_grid([Reproduced(preset=presets.get("quick/gaussian"), runs=(run_of(0.5),))], title="quick")
+    grid = reproduction_grid(
+        [Reproduced(preset=presets.get("quick/gaussian"), runs=(run_of(0.5),))], title="quick"
+    )
     assert [column.name for column in grid.columns][-5:] == ["0.00", "0.25", "0.50", "0.75", "1.00"]
     assert grid.lines[0].cells[0] == Cell("gaussian", "gaussian")
     assert grid.lines[0].cells[4].text == "–"
@@ -118,7 +130,9 @@ def test_a_row_of_nothing_published_stands_at_usual_radii() -> None:
 def test_notes_of_rows_and_files_are_told_once() -> None:
     both = [
         Reproduced(
-            preset=presets.get(name), runs=(replace(run_of(1.0), notes=("line 7 is cut off",)),), notes=("hello",)
+            preset=presets.get(name),
+            runs=(replace(run_of(1.0), notes=("line 7 is cut off",)),),
+            notes=("hello",),
         )
         for name in ("mnist/1.00/gaussian", "mnist/1.00/consistency")
     ]

@@ -41,7 +41,11 @@ def test_another_method_keeps_the_fidelity() -> None:
     assert config.method == {"name": "smoothmix", "sigma": 0.5, "fidelity": "paper"}
     assert (config.recipe.nesterov, config.recipe.late_drops) == (True, False)
     plain = made(data="mnist", sigma=0.5, fidelity="paper")
-    assert (plain.recipe.nesterov, plain.recipe.late_drops, plain.method["fidelity"]) == (True, False, "paper")
+    assert (plain.recipe.nesterov, plain.recipe.late_drops, plain.method["fidelity"]) == (
+        True,
+        False,
+        "paper",
+    )
 
 
 def test_the_table_of_counted_epochs_is_that_of_the_classes() -> None:
@@ -63,24 +67,42 @@ def test_the_table_of_counted_epochs_is_that_of_the_classes() -> None:
 )
 def test_scaling_reaches_what_nobody_spelled_out(wishes: dict[str, object]) -> None:
     config = made(**wishes, epochs_scale=0.09)
-    assert (config.recipe.epochs, config.recipe.drops, config.method["warmup_epochs"]) == (8, (3, 5), 1)
+    assert (config.recipe.epochs, config.recipe.drops, config.method["warmup_epochs"]) == (
+        8,
+        (3, 5),
+        1,
+    )
 
 
 def test_what_a_person_counts_in_epochs_is_not_scaled() -> None:
-    config = made(preset="mnist/0.50/smoothmix-eta5", settings=["warmup_epochs=5"], epochs_scale=0.1)
+    config = made(
+        preset="mnist/0.50/smoothmix-eta5", settings=["warmup_epochs=5"], epochs_scale=0.1
+    )
     assert (config.recipe.epochs, config.method["warmup_epochs"]) == (9, 5)
 
 
 def test_epochs_alone_leave_the_rest_where_it_is() -> None:
     config = made(preset="mnist/0.50/macer", epochs=3)
-    assert (config.recipe.epochs, config.recipe.drops, config.method["defer_epochs"]) == (3, (30, 60), 31)
+    assert (config.recipe.epochs, config.recipe.drops, config.method["defer_epochs"]) == (
+        3,
+        (30, 60),
+        31,
+    )
     with pytest.raises(UsageError, match="not both"):
         made(preset="mnist/0.50/macer", epochs=3, epochs_scale=0.5)
 
 
 def test_a_run_that_is_no_longer_the_preset_does_not_bear_its_name() -> None:
-    assert made(preset="mnist/0.50/gaussian", sigma=0.5, method="gaussian").preset == "mnist/0.50/gaussian"
-    for change in ({"sigma": 0.3}, {"method": "macer"}, {"data": "fashion-mnist"}, {"train_split": "test"}):
+    assert (
+        made(preset="mnist/0.50/gaussian", sigma=0.5, method="gaussian").preset
+        == "mnist/0.50/gaussian"
+    )
+    for change in (
+        {"sigma": 0.3},
+        {"method": "macer"},
+        {"data": "fashion-mnist"},
+        {"train_split": "test"},
+    ):
         assert made(preset="mnist/0.50/gaussian", **change).preset == ""
     assert made(preset="mnist/0.50/smoothmix-eta5", settings=["eta=2.0"]).preset == ""
 
@@ -92,7 +114,9 @@ def test_another_schedule_is_noted() -> None:
     assert "epochs 8 instead of 90" in note
     assert "batch 7 instead of 256" in note
     assert "warmup_epochs 1 instead of 10" in note
-    assert made(preset="mnist/0.50/gaussian", seed=5).notes == (), "another seed is the same schedule"
+    assert made(preset="mnist/0.50/gaussian", seed=5).notes == (), (
+        "another seed is the same schedule"
+    )
 
 
 def test_another_warm_up_alone_is_another_schedule() -> None:
@@ -102,7 +126,9 @@ def test_another_warm_up_alone_is_another_schedule() -> None:
     ):
         config = made(preset=preset, settings=[setting])
         assert config.notes == (f"not the schedule of {preset}: {note}",)
-        assert cuts_of(config, presets.get(preset)) == config.notes, "such a run is not held against the paper's"
+        assert cuts_of(config, presets.get(preset)) == config.notes, (
+            "such a run is not held against the paper's"
+        )
 
 
 def test_defaults_of_a_data_set_are_the_papers() -> None:
@@ -113,7 +139,12 @@ def test_defaults_of_a_data_set_are_the_papers() -> None:
             paper.recipe,
             paper.normalisation,
         )
-        assert (config.data, config.sigma, config.preset, config.method["name"]) == (data, 0.25, "", "gaussian")
+        assert (config.data, config.sigma, config.preset, config.method["name"]) == (
+            data,
+            0.25,
+            "",
+            "gaussian",
+        )
 
 
 @pytest.mark.parametrize("setting", ["sigma=1.0", 'name="macer"', 'fidelity="paper"'])
@@ -131,19 +162,32 @@ def test_a_network_is_trained_on_other_data_as_on_its_own() -> None:
     assert note == (
         "folder:mine has no recipe of its own: this is that of cifar10/0.50/gaussian, and images are not augmented"
     )
-    assert made(data="folder:mine", sigma=0.5, network="cifar_resnet20", normalisation="none").normalisation == "none"
+    assert (
+        made(
+            data="folder:mine", sigma=0.5, network="cifar_resnet20", normalisation="none"
+        ).normalisation
+        == "none"
+    )
 
 
 def test_notes_of_a_run_do_not_travel_with_its_settings(tmp_path: Path) -> None:
-    replace(made(data="mnist", sigma=0.5), notes=("without data_batch_5",)).save(tmp_path / "config.toml")
+    replace(made(data="mnist", sigma=0.5), notes=("without data_batch_5",)).save(
+        tmp_path / "config.toml"
+    )
     assert made(config=tmp_path / "config.toml").notes == ()
 
 
 def test_run_names_tell_runs_apart() -> None:
     config = made(preset="mnist/0.50/gaussian")
     assert run_name(config) == "mnist-0.50-gaussian"
-    assert run_name(replace(config, recipe=replace(config.recipe, seed=3))) == "mnist-0.50-gaussian-seed3"
-    assert run_name(made(data="npz:my/x.npz", sigma=0.5, network="lenet")) == "npz-my-x.npz-0.50-gaussian"
+    assert (
+        run_name(replace(config, recipe=replace(config.recipe, seed=3)))
+        == "mnist-0.50-gaussian-seed3"
+    )
+    assert (
+        run_name(made(data="npz:my/x.npz", sigma=0.5, network="lenet"))
+        == "npz-my-x.npz-0.50-gaussian"
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -151,4 +195,6 @@ def test_presets_spell_out_every_setting_of_their_method(name: str) -> None:
     """So that what a run keeps, all its settings, can be told from a preset's."""
     settings = dict(presets.get(name).config.method)
     method = methods.make(settings.pop("name"), **settings)
-    assert {f.name for f in fields(method) if f.init and getattr(method, f.name) is not None} == set(settings)
+    assert {
+        f.name for f in fields(method) if f.init and getattr(method, f.name) is not None
+    } == set(settings)

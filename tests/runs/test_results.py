@@ -41,15 +41,22 @@ avx512 = pytest.mark.skipif(
 @avx512
 @pytest.mark.shared
 @pytest.mark.parametrize("name", CERTIFIED)
-def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(name: str, shared_data: Path) -> None:
+def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(
+    name: str, shared_data: Path
+) -> None:
     config, model = load_run(RESULTS / name)
     file = certificates.read(RESULTS / name / "certificates.tsv.xz")
     assert file.settings is not None
     how, test = file.settings.certification, data.load(config.data, "test", data_dir=shared_data)
-    row = min((row for row in file.rows if row.n), key=lambda row: abs(2 * max((row.counts or {}).values()) - how.n))
+    row = min(
+        (row for row in file.rows if row.n),
+        key=lambda row: abs(2 * max((row.counts or {}).values()) - how.n),
+    )
     smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes)
     image = test.images([row.idx])
-    found = smoothed.certify(image, n0=how.n0, n=how.n, alpha=how.alpha, seed=how.seed, index=[row.idx])
+    found = smoothed.certify(
+        image, n0=how.n0, n=how.n, alpha=how.alpha, seed=how.seed, index=[row.idx]
+    )
     assert certificates.sparse(found.counts[0]) == row.counts
     assert certificates.sparse(found.selection_counts[0]) == row.selection_counts
 

@@ -28,7 +28,9 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_network_of_the_zoo_gives_the_votes_of_its_run_folder(results: Path, smoothmix: Run) -> None:
+def test_a_network_of_the_zoo_gives_the_votes_of_its_run_folder(
+    results: Path, smoothmix: Run
+) -> None:
     direct = smoothmix("certify", results / NAME, *SETTINGS, "--out", "direct.tsv")
     named = smoothmix("certify", f"zoo:{NAME}", *SETTINGS, "--out", "named.tsv")
     assert (direct.code, named.code) == (0, 0)
@@ -40,7 +42,10 @@ def test_a_network_of_the_zoo_gives_the_votes_of_its_run_folder(results: Path, s
 def test_a_zoo_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, smoothmix: Run) -> None:
     monkeypatch.setenv(zoo.VARIABLE, "nowhere")
     refused = smoothmix("certify", f"zoo:{NAME}")
-    assert (refused.code, refused.err) == (2, "smoothmix: SMOOTHMIX_ZOO is nowhere, and there is no such folder\n")
+    assert (refused.code, refused.err) == (
+        2,
+        "smoothmix: SMOOTHMIX_ZOO is nowhere, and there is no such folder\n",
+    )
 
 
 def test_the_zoo_is_reported_like_any_run(results: Path, smoothmix: Run) -> None:
@@ -50,7 +55,9 @@ def test_the_zoo_is_reported_like_any_run(results: Path, smoothmix: Run) -> None
     assert [line.partition(",")[0] for line in shown.out.splitlines()[1:]] == [NAME, "Mine"]
 
 
-def test_what_is_computed_with_the_zoo_goes_to_the_current_folder(results: Path, smoothmix: Run) -> None:
+def test_what_is_computed_with_the_zoo_goes_to_the_current_folder(
+    results: Path, smoothmix: Run
+) -> None:
     before = sorted(results.rglob("*"))
     assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0
     assert sorted(results.rglob("*")) == before
@@ -64,7 +71,9 @@ def test_an_unknown_name_is_answered_with_those_there_are(results: Path, smoothm
     assert "wip" not in result.err
 
 
-def test_an_empty_zoo_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoothmix: Run) -> None:
+def test_an_empty_zoo_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smoothmix: Run
+) -> None:
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path))
     assert "no trained network" in smoothmix("certify", "zoo:anything").err
 
@@ -82,7 +91,9 @@ def test_certificates_of_the_zoo_can_be_verified_by_name(results: Path, smoothmi
     assert (done.code, done.out) == (0, f"zoo:{NAME}: 2 rows, 2 follow from their votes\n")
 
 
-def test_every_reader_knows_the_zoo(results: Path, smoothmix: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_reader_knows_the_zoo(
+    results: Path, smoothmix: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
     monkeypatch.chdir(results.parent)
     assert measure(f"Mine=zoo:{NAME}").method == "gaussian"

@@ -27,7 +27,9 @@ from tests.helpers.anytime_reference import ALPHAS, Counts, counts, slow_log_evi
 
 
 @pytest.mark.parametrize("p", [1e-6, 0.3, 0.5, 0.9, 1 - 1e-6])
-@pytest.mark.parametrize("votes", [(0, 3, 0, 0), (30, 40, 7, 10), (40, 40, 1, 100), (2, 40, 100, 100)])
+@pytest.mark.parametrize(
+    "votes", [(0, 3, 0, 0), (30, 40, 7, 10), (40, 40, 1, 100), (2, 40, 100, 100)]
+)
 def test_the_slow_evidence_is_a_mean_of_likelihood_ratios(p: float, votes: Counts) -> None:
     """The reference itself, against the integral that defines it: the mean over the prior, cut to q > p."""
     k, n, k0, n0 = votes
@@ -37,16 +39,23 @@ def test_the_slow_evidence_is_a_mean_of_likelihood_ratios(p: float, votes: Count
         def integral(k: int, n: int) -> mp.mpf:
             """Of the prior times the likelihood ratio; with 1 - q = (1 - p) * u^2 the prior's pole at q = 1 is gone."""
             x, y = k + k0 - mp.mpf(1) / 2, n - k + n0 - k0
-            return mp.quad(lambda u: ((1 - lacking * u**2) / p) ** x * u ** (2 * y), [0, 0.5, 0.8, 0.9, 0.99, 1])
+            return mp.quad(
+                lambda u: ((1 - lacking * u**2) / p) ** x * u ** (2 * y),
+                [0, 0.5, 0.8, 0.9, 0.99, 1],
+            )
 
         mean = integral(k, n) / integral(0, 0)
-        assert float(mp.log(mean)) == pytest.approx(float(slow_log_evidence(p, *votes)), rel=1e-9, abs=1e-9)
+        assert float(mp.log(mean)) == pytest.approx(
+            float(slow_log_evidence(p, *votes)), rel=1e-9, abs=1e-9
+        )
 
 
 def check_evidence(p: float, votes: Counts) -> None:
     k, n, k0, n0 = votes
     with mp.workdps(50):
-        error = abs(float(log_evidence(p, k, n, k0=k0, n0=n0)) - (exact := slow_log_evidence(p, *votes)))
+        error = abs(
+            float(log_evidence(p, k, n, k0=k0, n0=n0)) - (exact := slow_log_evidence(p, *votes))
+        )
     assert error <= 1e-9 * max(1, abs(exact)), f"{p=} {votes=}"
 
 
@@ -54,7 +63,9 @@ def check_evidence(p: float, votes: Counts) -> None:
 @given(counts(), st.data())
 def test_the_evidence_has_nine_digits(votes: Counts, data: st.DataObject) -> None:
     k, n, k0, n0 = votes
-    anywhere = st.one_of(st.floats(1e-12, 1 - 1e-12), st.floats(-600, 36).map(lambda s: float(expit(s))))
+    anywhere = st.one_of(
+        st.floats(1e-12, 1 - 1e-12), st.floats(-600, 36).map(lambda s: float(expit(s)))
+    )
     p = data.draw(anywhere)
     check_evidence(p, votes)
     # And where it matters: some deviations from the shares of the votes and of the selection votes.
@@ -85,7 +96,9 @@ def test_the_bound_is_just_below_the_root(votes: Counts, alpha: float) -> None:
     assert 0 <= excess <= 2e-14 * (n + n0 + 100) + 4e-12 * (k + 1)
 
 
-@pytest.mark.parametrize("votes", [(1, 1, 1, 1), (95, 100, 90, 100), (1000, 1000, 100, 100), (7, 900, 60, 100)])
+@pytest.mark.parametrize(
+    "votes", [(1, 1, 1, 1), (95, 100, 90, 100), (1000, 1000, 100, 100), (7, 900, 60, 100)]
+)
 def test_the_bound_is_the_root_found_by_bisection(votes: Counts) -> None:
     k, n, k0, n0 = votes
     with mp.workdps(40):
@@ -144,12 +157,18 @@ def test_no_draws_and_one_sided_votes() -> None:
     assert lower_bound([0, 0], [0, 50], k0=9, n0=10, alpha=0.01).tolist() == [0.0, 0.0]
     assert upper_bound([0, 50], [0, 50], k0=9, n0=10, alpha=0.01).tolist() == [1.0, 1.0]
     assert log_evidence([0.1, 0.9], 0, 0, k0=9, n0=10).tolist() == [0.0, 0.0]
-    low, high = radius_interval([0, 50, 0], [0, 50, 50], k0=9, n0=10, alpha=0.01, futility=0.01, sigma=0.5)
+    low, high = radius_interval(
+        [0, 50, 0], [0, 50, 50], k0=9, n0=10, alpha=0.01, futility=0.01, sigma=0.5
+    )
     assert low.tolist()[0::2] == [0.0, 0.0]
     assert low[1] > 0
     assert high.tolist() == [math.inf, math.inf, 0.0]
     # All of n votes, none before: with p near 1 the mixture's tail is that of the arcsine law.
-    assert 0.9 < lower_bound(100, 100, k0=0, n0=0, alpha=0.001) < stats.lower_bound(100, 100, alpha=0.001)
+    assert (
+        0.9
+        < lower_bound(100, 100, k0=0, n0=0, alpha=0.001)
+        < stats.lower_bound(100, 100, alpha=0.001)
+    )
 
 
 @given(counts(), ALPHAS)
@@ -166,7 +185,10 @@ def test_images_are_bounded_alone_as_in_a_batch() -> None:
     k, k0 = rng.binomial(n, 0.9), rng.integers(0, 101, size=3)
     batch = lower_bound(k, n, k0=k0, n0=100, alpha=0.001)
     assert batch.shape == (20, 3)
-    alone = [[lower_bound(k[i, j], n[i, j], k0=k0[j], n0=100, alpha=0.001) for j in range(3)] for i in range(20)]
+    alone = [
+        [lower_bound(k[i, j], n[i, j], k0=k0[j], n0=100, alpha=0.001) for j in range(3)]
+        for i in range(20)
+    ]
     assert batch == pytest.approx(np.array(alone), rel=1e-14)
 
 
@@ -175,7 +197,11 @@ def test_ten_thousand_images_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
     from smoothmix.stats import anytime
 
     original, sizes = anytime.evidence_and_slope, []
-    monkeypatch.setattr(anytime, "evidence_and_slope", lambda p, *rest: (sizes.append(p.size), original(p, *rest))[1])
+    monkeypatch.setattr(
+        anytime,
+        "evidence_and_slope",
+        lambda p, *rest: (sizes.append(p.size), original(p, *rest))[1],
+    )
     rng = np.random.default_rng(2)
     truth = rng.beta(3, 0.3, size=10_000)
     k, k0 = rng.binomial(100_000, truth), rng.binomial(100, truth)
@@ -186,7 +212,9 @@ def test_ten_thousand_images_take_few_steps(monkeypatch: pytest.MonkeyPatch) -> 
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(("k", "n", "k0", "n0"), [(3, 2, 0, 0), (-1, 2, 0, 0), (1, 2, 3, 2), (1, 2, -1, 2)])
+@pytest.mark.parametrize(
+    ("k", "n", "k0", "n0"), [(3, 2, 0, 0), (-1, 2, 0, 0), (1, 2, 3, 2), (1, 2, -1, 2)]
+)
 def test_impossible_votes_are_refused(k: int, n: int, k0: int, n0: int) -> None:
     for bound in (lower_bound, upper_bound):
         with pytest.raises(UsageError, match="votes must lie between 0 and the number of draws"):

@@ -26,7 +26,9 @@ from tests.helpers.anytime_reference import Counts, Ints, counts
 
 
 @given(counts(), st.floats(-15, 15), st.floats(0, 1))
-def test_the_evidence_is_fair_at_p_and_loses_below(votes: Counts, log_odds: float, fraction: float) -> None:
+def test_the_evidence_is_fair_at_p_and_loses_below(
+    votes: Counts, log_odds: float, fraction: float
+) -> None:
     """A martingale where the true probability is p; a supermartingale where it is less."""
     k, n, k0, n0 = votes
     p = float(expit(log_odds))
@@ -39,7 +41,9 @@ def test_the_evidence_is_fair_at_p_and_loses_below(votes: Counts, log_odds: floa
 
 
 @given(counts(least=1))
-def test_the_evidence_falls_in_p_below_the_share_of_votes_and_is_nothing_above(votes: Counts) -> None:
+def test_the_evidence_falls_in_p_below_the_share_of_votes_and_is_nothing_above(
+    votes: Counts,
+) -> None:
     """So the p that it speaks against are all those up to one root, and a search finds it."""
     k, n, k0, n0 = votes
     share = k / n
@@ -54,7 +58,10 @@ def test_the_evidence_falls_in_p_below_the_share_of_votes_and_is_nothing_above(v
 def least_votes(p: float, draws: int, *, k0: int, n0: int, alpha: float) -> Ints:
     """The smallest k for n = 1 ... draws with which the evidence against p reaches 1 / alpha; n + 1 if none does."""
     n = np.arange(1, draws + 1)
-    fails, passes = np.floor(n * p).astype(np.int64) - 1, n + 1  # votes of a share of p or less never suffice
+    fails, passes = (
+        np.floor(n * p).astype(np.int64) - 1,
+        n + 1,
+    )  # votes of a share of p or less never suffice
     while (passes - fails > 1).any():
         k = (fails + passes) // 2
         enough = log_evidence(p, np.clip(k, 0, n), n, k0=k0, n0=n0) >= -math.log(alpha)
@@ -86,7 +93,9 @@ def test_the_bound_ever_exceeds_the_truth_with_chance_at_most_alpha(p: float, al
         for k0, n0 in ((typical, 100), (lucky, 100), (0, 0))
     ]
     assert max(rates) <= 1
-    assert min(rates) > 0.4, "the guarantee is not vacuous: with more looks it comes nearer still to alpha"
+    assert min(rates) > 0.4, (
+        "the guarantee is not vacuous: with more looks it comes nearer still to alpha"
+    )
     assert max(rates) > 0.8
 
 
@@ -126,7 +135,9 @@ RULES = [
 ]
 
 
-def certify_all(shares: list[float], stopping: Stopping, *, alpha: float, sigma: float, seed: int) -> tuple[Ints, ...]:
+def certify_all(
+    shares: list[float], stopping: Stopping, *, alpha: float, sigma: float, seed: int
+) -> tuple[Ints, ...]:
     """Votes, draws and selection votes of the class selected for each of many images, and which class that is."""
     rng, n0 = np.random.default_rng(seed), 20
     selection = rng.multinomial(n0, shares, size=IMAGES)
@@ -139,8 +150,12 @@ def certify_all(shares: list[float], stopping: Stopping, *, alpha: float, sigma:
         k[undecided] += rng.binomial(total - drawn, truth[undecided])
         n[undecided] = total
         # Many images have the same votes: decide each kind once.
-        kinds, kind = np.unique(np.stack([k[undecided], k0[undecided]]), axis=1, return_inverse=True)
-        done = decided(kinds[0], total, k0=kinds[1], n0=n0, alpha=alpha, sigma=sigma, stopping=stopping)
+        kinds, kind = np.unique(
+            np.stack([k[undecided], k0[undecided]]), axis=1, return_inverse=True
+        )
+        done = decided(
+            kinds[0], total, k0=kinds[1], n0=n0, alpha=alpha, sigma=sigma, stopping=stopping
+        )
         undecided[undecided] = ~done[kind]
     return k, n, k0, selected
 

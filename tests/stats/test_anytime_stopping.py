@@ -20,13 +20,20 @@ from smoothmix.stats.anytime import (
 )
 
 
-def is_decided(k: int, n: int, stopping: Stopping, *, k0: int = 90, alpha: float = 0.001, sigma: float = 0.5) -> bool:
+def is_decided(
+    k: int, n: int, stopping: Stopping, *, k0: int = 90, alpha: float = 0.001, sigma: float = 0.5
+) -> bool:
     return bool(decided(k, n, k0=k0, n0=100, alpha=alpha, sigma=sigma, stopping=stopping))
 
 
 def test_a_radius_is_decided_when_certified_or_futile() -> None:
     # 900 of 1000 votes put the radius, of 0.64 at sigma 0.5, between 0.535 and 0.752.
-    assert [is_decided(900, 1000, Stopping(radii=(r,))) for r in (0.53, 0.54, 0.74, 0.76)] == [True, False, False, True]
+    assert [is_decided(900, 1000, Stopping(radii=(r,))) for r in (0.53, 0.54, 0.74, 0.76)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
     assert is_decided(900, 1000, Stopping(radii=(0.1, 0.5, 0.8, 1.0)))
     assert not is_decided(900, 1000, Stopping(radii=(0.1, 0.6, 1.0)))
     # A bolder futility gives the middle up sooner.
@@ -34,7 +41,9 @@ def test_a_radius_is_decided_when_certified_or_futile() -> None:
 
 
 def test_a_radius_beyond_the_budget_is_decided_at_once() -> None:
-    reachable = float(radius_interval(2000, 2000, k0=90, n0=100, alpha=0.001, futility=0.5, sigma=0.5)[0])
+    reachable = float(
+        radius_interval(2000, 2000, k0=90, n0=100, alpha=0.001, futility=0.5, sigma=0.5)[0]
+    )
     for r, hopeless in ((reachable * 0.999, False), (reachable * 1.001, True)):
         assert is_decided(0, 0, Stopping(radii=(r,), max_draws=2000)) == hopeless
         assert is_decided(1000, 1000, Stopping(radii=(r,), max_draws=2000)) == hopeless
@@ -66,12 +75,22 @@ def test_rules_given_together_must_all_be_met_until_the_budget_is_spent() -> Non
     assert not is_decided(900, 1000, Stopping(**met, tolerance=0.1))
     assert not is_decided(900, 1000, Stopping(**unmet, tolerance=0.3))
     assert is_decided(900, 1000, Stopping(**unmet, tolerance=0.1, max_draws=1000))
-    by_budget = decided([0, 90, 99], [0, 99, 100], k0=9, n0=10, alpha=0.1, sigma=1.0, stopping=Stopping(max_draws=100))
+    by_budget = decided(
+        [0, 90, 99],
+        [0, 99, 100],
+        k0=9,
+        n0=10,
+        alpha=0.1,
+        sigma=1.0,
+        stopping=Stopping(max_draws=100),
+    )
     assert by_budget.tolist() == [False, False, True]
 
 
 @given(st.integers(1, 500), st.integers(1, 20_000), st.floats(1, 3))
-def test_rounds_grow_in_whole_blocks_to_the_budget(block: int, max_draws: int, growth: float) -> None:
+def test_rounds_grow_in_whole_blocks_to_the_budget(
+    block: int, max_draws: int, growth: float
+) -> None:
     totals = [0]
     while totals[-1] < max_draws:
         totals.append(next_total(totals[-1], block=block, max_draws=max_draws, growth=growth))
@@ -109,7 +128,9 @@ def test_chances_outside_0_and_1_are_refused(outside: float) -> None:
         ({"futility": 1.0}, "futility must lie strictly between 0 and 1, got 1.0"),
     ],
 )
-def test_wrong_stopping_rules_are_refused_where_they_are_born(wrong: dict[str, float], message: str) -> None:
+def test_wrong_stopping_rules_are_refused_where_they_are_born(
+    wrong: dict[str, float], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         Stopping(**wrong)
 
@@ -121,7 +142,9 @@ def test_a_wrong_sigma_is_refused() -> None:
         radius_interval(1, 2, k0=1, n0=1, alpha=0.1, futility=0.1, sigma=-1.0)
 
 
-@pytest.mark.parametrize("wrong", [{"n": -1}, {"block": 0}, {"max_draws": 0}, {"growth": 0.5}, {"growth": math.nan}])
+@pytest.mark.parametrize(
+    "wrong", [{"n": -1}, {"block": 0}, {"max_draws": 0}, {"growth": 0.5}, {"growth": math.nan}]
+)
 def test_wrong_rounds_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         next_total(**{"n": 0, "block": 10, "max_draws": 100, **wrong})

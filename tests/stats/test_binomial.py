@@ -36,8 +36,12 @@ def tolerated(alpha: float) -> float:
 
 
 @pytest.mark.parametrize("alpha", [0.001, 0.01, 0.1])
-@pytest.mark.parametrize(("n", "p"), [(10, 0.5), (100, 0.6), (1000, 0.5), (1000, 0.9), (1000, 0.999), (100_000, 0.99)])
-def test_the_lower_bound_exceeds_the_truth_no_more_often_than_alpha(n: int, p: float, alpha: float) -> None:
+@pytest.mark.parametrize(
+    ("n", "p"), [(10, 0.5), (100, 0.6), (1000, 0.5), (1000, 0.9), (1000, 0.999), (100_000, 0.99)]
+)
+def test_the_lower_bound_exceeds_the_truth_no_more_often_than_alpha(
+    n: int, p: float, alpha: float
+) -> None:
     counts = np.random.default_rng(7).binomial(n, p, size=REPEATS)
     values, where = np.unique(counts, return_inverse=True)
     assert (lower_bound(values, n, alpha=alpha)[where] > p).mean() <= tolerated(alpha)
@@ -47,7 +51,9 @@ def test_the_lower_bound_exceeds_the_truth_no_more_often_than_alpha(n: int, p: f
 @pytest.mark.parametrize(("n", "p"), [(1000, 0.9), (100, 0.7)])
 def test_the_lower_bound_is_tight(n: int, p: float) -> None:
     """It is the largest bound of its kind: a bound of half the alpha errs clearly less often."""
-    chance = binom.pmf(np.arange(n + 1), n, p)[lower_bound(np.arange(n + 1), n, alpha=0.01) > p].sum()
+    chance = binom.pmf(np.arange(n + 1), n, p)[
+        lower_bound(np.arange(n + 1), n, alpha=0.01) > p
+    ].sum()
     assert 0.005 < chance <= 0.01
 
 
@@ -100,7 +106,9 @@ def test_the_bound_grows_with_votes_and_alpha_and_stays_below_the_share(
 @given(st.floats(0.0, 4.0), st.floats(0.01, 2.0))
 def test_radius_and_probability_are_each_others_inverse(r: float, sigma: float) -> None:
     r = min(r, 5 * sigma)
-    assert radius(probability_for(r, sigma=sigma), sigma=sigma) == pytest.approx(r, rel=1e-6, abs=1e-6)
+    assert radius(probability_for(r, sigma=sigma), sigma=sigma) == pytest.approx(
+        r, rel=1e-6, abs=1e-6
+    )
 
 
 def test_values_checked_by_hand() -> None:
@@ -124,21 +132,31 @@ def test_the_prediction_test_is_scipys(first: int, second: int) -> None:
 
 
 def test_predictions_abstain_at_ties_and_answer_when_sure() -> None:
-    assert predicted([[50, 50, 0], [0, 3, 997], [1, 1, 0]], alpha=0.001).tolist() == [ABSTAIN, 2, ABSTAIN]
+    assert predicted([[50, 50, 0], [0, 3, 997], [1, 1, 0]], alpha=0.001).tolist() == [
+        ABSTAIN,
+        2,
+        ABSTAIN,
+    ]
 
 
 @given(st.floats(0, 12), ALPHAS, st.floats(0.1, 1.5))
-def test_draws_for_a_radius_is_the_smallest_number_that_can_certify_it(r: float, alpha: float, sigma: float) -> None:
+def test_draws_for_a_radius_is_the_smallest_number_that_can_certify_it(
+    r: float, alpha: float, sigma: float
+) -> None:
     r = min(r, 9 * sigma)
     n = draws_for(r, alpha=alpha, sigma=sigma)
     assert alpha ** (1 / n) > 0.5 - 1e-12
     assert largest_radius(n, alpha=alpha, sigma=sigma) >= r * (1 - 1e-9)
     if n > 1:
-        assert alpha ** (1 / (n - 1)) <= 0.5 + 1e-12 or largest_radius(n - 1, alpha=alpha, sigma=sigma) < r * (1 + 1e-9)
+        assert alpha ** (1 / (n - 1)) <= 0.5 + 1e-12 or largest_radius(
+            n - 1, alpha=alpha, sigma=sigma
+        ) < r * (1 + 1e-9)
 
 
 @given(st.integers(1, 60), st.sampled_from([-1, 0, 1]))
-def test_the_smallest_n_that_certifies_anything_is_exact_at_powers_of_two(k: int, side: int) -> None:
+def test_the_smallest_n_that_certifies_anything_is_exact_at_powers_of_two(
+    k: int, side: int
+) -> None:
     alpha = math.nextafter(2.0**-k, 1.0 if side > 0 else 0.0) if side else 2.0**-k
     n = draws_for(0.0, alpha=alpha, sigma=1.0)
     assert Fraction(1, 2**n) < Fraction(alpha) <= Fraction(1, 2 ** (n - 1))
@@ -160,9 +178,14 @@ def test_fewer_draws_than_these_can_never_predict(alpha: float) -> None:
 
 def test_too_few_draws_are_refused_with_the_number_that_would_do() -> None:
     require_enough_draws(10, alpha=0.001, sigma=0.5)
-    with pytest.raises(UsageError, match=r"n=9 draws at alpha=0.001 can never certify anything: it takes n=10 or more"):
+    with pytest.raises(
+        UsageError,
+        match=r"n=9 draws at alpha=0.001 can never certify anything: it takes n=10 or more",
+    ):
         require_enough_draws(9, alpha=0.001, sigma=0.5)
-    with pytest.raises(UsageError, match=r"can never certify the radius 2 at sigma 0.5: it takes n=\d+ or more"):
+    with pytest.raises(
+        UsageError, match=r"can never certify the radius 2 at sigma 0.5: it takes n=\d+ or more"
+    ):
         require_enough_draws(100_000, alpha=0.001, sigma=0.5, wanted=2.0)
 
 

@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from scipy.stats import ncx2, norm
 
 from smoothmix.errors import UsageError
-from smoothmix.stats.input_dependent import NOISES, Row, log_worst_case, table, theorem_bound, worst_case
+from smoothmix.stats.input_dependent import (
+    NOISES,
+    Row,
+    log_worst_case,
+    table,
+    theorem_bound,
+    worst_case,
+)
 from smoothmix.studies import input_dependent
 
 PS = st.floats(0.01, 0.999)
@@ -23,7 +30,9 @@ DISTANCES = st.floats(0.0, 3.0)
 DIMENSIONS = st.integers(1, 200_000)
 
 
-def worst(p: float, *, sigma: float = 1.0, tau: float, distance: float = 0.5, dimension: int = 1) -> float:
+def worst(
+    p: float, *, sigma: float = 1.0, tau: float, distance: float = 0.5, dimension: int = 1
+) -> float:
     return float(worst_case(p, sigma=sigma, tau=tau, distance=distance, dimension=dimension))
 
 
@@ -44,8 +53,12 @@ def worst_set(p: float, tau: float, dimension: int) -> Callable[[np.ndarray], np
 
 
 @pytest.mark.parametrize(("tau", "p"), [(0.8, 0.99), (1.25, 0.99), (0.9, 0.6), (1.1, 0.6)])
-@pytest.mark.parametrize(("dimension", "draws"), [(1, 10**6), (2, 10**6), (10, 300_000), (100, 50_000)])
-def test_simulation_agrees_to_three_deviations(dimension: int, draws: int, tau: float, p: float) -> None:
+@pytest.mark.parametrize(
+    ("dimension", "draws"), [(1, 10**6), (2, 10**6), (10, 300_000), (100, 50_000)]
+)
+def test_simulation_agrees_to_three_deviations(
+    dimension: int, draws: int, tau: float, p: float
+) -> None:
     rng = np.random.default_rng([dimension, round(100 * tau), round(100 * p)])
     classifier = worst_set(p, tau, dimension)
     at_x = rng.standard_normal((draws, dimension))
@@ -55,7 +68,14 @@ def test_simulation_agrees_to_three_deviations(dimension: int, draws: int, tau: 
         assert abs(share - exact) <= 3 * math.sqrt(exact * (1 - exact) / draws)
 
 
-@given(p=PS, tau=RATIOS, distance=DISTANCES, dimension=st.integers(1, 50), where=st.floats(-5, 5), off=st.floats(0, 5))
+@given(
+    p=PS,
+    tau=RATIOS,
+    distance=DISTANCES,
+    dimension=st.integers(1, 50),
+    where=st.floats(-5, 5),
+    off=st.floats(0, 5),
+)
 def test_no_ball_and_no_complement_of_one_does_worse(
     p: float, tau: float, distance: float, dimension: int, where: float, off: float
 ) -> None:
@@ -68,7 +88,9 @@ def test_no_ball_and_no_complement_of_one_does_worse(
 
 
 @given(p=PS, tau=RATIOS, distance=DISTANCES, dimension=DIMENSIONS, cosine=st.floats(-1, 1))
-def test_no_half_space_does_worse(p: float, tau: float, distance: float, dimension: int, cosine: float) -> None:
+def test_no_half_space_does_worse(
+    p: float, tau: float, distance: float, dimension: int, cosine: float
+) -> None:
     half_space = norm.cdf((norm.ppf(p) - cosine * distance) / tau)
     assert worst(p, tau=tau, distance=distance, dimension=dimension) <= half_space + 1e-12
 
@@ -112,7 +134,9 @@ def exact_log_worst(p: float, tau: float, distance: float, dimension: int) -> mp
         (0.6, 0.95, 0.5, 3072),
     ],
 )
-def test_it_has_the_digits_that_it_claims(p: float, tau: float, distance: float, dimension: int) -> None:
+def test_it_has_the_digits_that_it_claims(
+    p: float, tau: float, distance: float, dimension: int
+) -> None:
     with mp.workdps(80):
         exact = exact_log_worst(p, tau, distance, dimension)
         ours = log_worst(p, tau=tau, distance=distance, dimension=dimension)
@@ -132,16 +156,22 @@ def test_on_a_line_it_is_an_interval_however_far_away(p: float, tau: float) -> N
 
 
 @given(p=PS, distance=DISTANCES, dimension=DIMENSIONS, sigma=st.floats(0.1, 2.0))
-def test_one_noise_level_gives_the_known_bound(p: float, distance: float, dimension: int, sigma: float) -> None:
+def test_one_noise_level_gives_the_known_bound(
+    p: float, distance: float, dimension: int, sigma: float
+) -> None:
     known = norm.cdf(norm.ppf(p) - distance / sigma)
-    assert worst(p, sigma=sigma, tau=sigma, distance=distance, dimension=dimension) == pytest.approx(known, abs=1e-14)
+    assert worst(
+        p, sigma=sigma, tau=sigma, distance=distance, dimension=dimension
+    ) == pytest.approx(known, abs=1e-14)
     for tau in (sigma * (1 - 1e-11), sigma * (1 + 1e-11)):
         near = worst(p, sigma=sigma, tau=tau, distance=distance, dimension=dimension)
         assert near == pytest.approx(known, abs=1e-7)
 
 
 @given(p=PS, tau=RATIOS, distance=DISTANCES, dimension=st.integers(1, 5000))
-def test_the_two_directions_mirror_each_other(p: float, tau: float, distance: float, dimension: int) -> None:
+def test_the_two_directions_mirror_each_other(
+    p: float, tau: float, distance: float, dimension: int
+) -> None:
     """The complement of the worst set from x to x' is the worst set from x' to x."""
     there = worst(p, tau=tau, distance=distance, dimension=dimension)
     assume(there > 1e-12)
@@ -157,14 +187,21 @@ def test_it_falls_with_distance_and_dimension_and_rises_with_p(
     here = log_worst(p, tau=tau, distance=distance, dimension=dimension)
     slack = 1e-12 * max(1.0, -here)
     assert log_worst(p, tau=tau, distance=distance * more, dimension=dimension) <= here + slack
-    assert log_worst(p, tau=tau, distance=distance, dimension=math.ceil(dimension * more)) <= here + slack
+    assert (
+        log_worst(p, tau=tau, distance=distance, dimension=math.ceil(dimension * more))
+        <= here + slack
+    )
     assert log_worst(p / more, tau=tau, distance=distance, dimension=dimension) <= here + slack
     assert here <= math.log(p) + slack
 
 
 @given(p=PS, tau=RATIOS, distance=DISTANCES, dimension=DIMENSIONS, scale=st.floats(0.01, 100.0))
-def test_only_the_ratios_of_lengths_count(p: float, tau: float, distance: float, dimension: int, scale: float) -> None:
-    scaled = log_worst_case(p, sigma=scale, tau=scale * tau, distance=scale * distance, dimension=dimension)
+def test_only_the_ratios_of_lengths_count(
+    p: float, tau: float, distance: float, dimension: int, scale: float
+) -> None:
+    scaled = log_worst_case(
+        p, sigma=scale, tau=scale * tau, distance=scale * distance, dimension=dimension
+    )
     # Rounding scale * tau moves tau / sigma by 1e-16, the logarithm by up to the dimension times as much.
     here = log_worst(p, tau=tau, distance=distance, dimension=dimension)
     assert float(scaled) == pytest.approx(here, rel=1e-9, abs=1e-9)
@@ -181,7 +218,9 @@ def test_nothing_overflows_in_the_corners(tau: float, dimension: int) -> None:
 def test_one_model_with_two_noise_levels_has_no_certificate_in_many_dimensions() -> None:
     """A tenth more or less noise, p = 0.99: MNIST keeps a few per cent, CIFAR-10 nothing, ImageNet less."""
     for tau in (0.9, 1.1):
-        mnist, cifar, imagenet = log_worst_case(0.99, sigma=1, tau=tau, distance=0.5, dimension=[784, 3072, 150528])
+        mnist, cifar, imagenet = log_worst_case(
+            0.99, sigma=1, tau=tau, distance=0.5, dimension=[784, 3072, 150528]
+        )
         assert math.log(0.02) < mnist < math.log(0.1)
         assert cifar < math.log(1e-6)
         assert imagenet < math.log(1e-307) < -500
@@ -197,13 +236,19 @@ def test_probabilities_and_dimensions_broadcast() -> None:
 
 
 @given(p=PS, tau=RATIOS, distance=DISTANCES, dimension=DIMENSIONS, as_printed=st.booleans())
-def test_the_theorem_holds(p: float, tau: float, distance: float, dimension: int, as_printed: bool) -> None:
-    bound = theorem_bound(p, sigma=1.0, tau=tau, distance=distance, dimension=dimension, as_printed=as_printed)
+def test_the_theorem_holds(
+    p: float, tau: float, distance: float, dimension: int, as_printed: bool
+) -> None:
+    bound = theorem_bound(
+        p, sigma=1.0, tau=tau, distance=distance, dimension=dimension, as_printed=as_printed
+    )
     # Its supremum over distances up to this one is at 0: the worst case falls with distance.
     assert worst(p, tau=tau, distance=0.0, dimension=dimension) <= bound
 
 
-@pytest.mark.parametrize(("p", "tau", "distance"), [(0.99, 0.9, 0.5), (0.6, 1.1, 0.5), (0.6, 3.0, 0.5), (0.6, 0.1, 9)])
+@pytest.mark.parametrize(
+    ("p", "tau", "distance"), [(0.99, 0.9, 0.5), (0.6, 1.1, 0.5), (0.6, 3.0, 0.5), (0.6, 0.1, 9)]
+)
 def test_the_constant_is_the_one_on_paper(p: float, tau: float, distance: float) -> None:
     """By hand at sigma 1 and Laplace noise, whose eta^2 is 5; each of the terms is the largest once."""
     gap, total = abs(tau**2 - 1), tau**2 + 1
@@ -217,9 +262,14 @@ def test_the_constant_is_the_one_on_paper(p: float, tau: float, distance: float)
 def test_the_table_has_a_row_for_each_question_whatever_else_is_asked() -> None:
     rows = table(ratios=[0.8, 1.0], dimensions=[10, 784], draws=1100, seed=3)
     assert [(row.noise, row.dimension, row.ratio) for row in rows] == [
-        (noise, dimension, ratio) for noise in NOISES for dimension in (10, 784) for ratio in (0.8, 1.0)
+        (noise, dimension, ratio)
+        for noise in NOISES
+        for dimension in (10, 784)
+        for ratio in (0.8, 1.0)
     ]
-    assert table(noises=["laplace"], ratios=[0.8], dimensions=[784], draws=1100, seed=3) == [rows[-2]]
+    assert table(noises=["laplace"], ratios=[0.8], dimensions=[784], draws=1100, seed=3) == [
+        rows[-2]
+    ]
     exact = worst(0.99, tau=0.8, dimension=784)
     bound = float(theorem_bound(0.99, sigma=1.0, tau=0.8, distance=0.5, dimension=784))
     assert rows[2] == Row("gaussian", 0.8, 784, exact, bound, None)
@@ -241,7 +291,12 @@ def test_the_text_says_that_a_guarantee_is_gone_only_where_it_is() -> None:
 
 def test_questions_without_an_answer_are_refused() -> None:
     good = {"p": 0.9, "sigma": 1.0, "tau": 1.1, "distance": 0.5, "dimension": 10}
-    bad = {"p": [0.0, 1.0, math.nan], "sigma": [0.0, math.inf], "tau": [-1.0, math.nan], "distance": [-0.1, math.inf]}
+    bad = {
+        "p": [0.0, 1.0, math.nan],
+        "sigma": [0.0, math.inf],
+        "tau": [-1.0, math.nan],
+        "distance": [-0.1, math.inf],
+    }
     for name, values in {**bad, "dimension": [0, 2.5, math.inf]}.items():
         for value in values:
             for function in (worst_case, log_worst_case, theorem_bound):
@@ -249,17 +304,29 @@ def test_questions_without_an_answer_are_refused() -> None:
                     function(**{**good, name: value})
 
 
-@pytest.mark.parametrize("beyond", [{"p": 1e-31}, {"tau": 1001.0}, {"distance": 2e6}, {"dimension": 2 * 10**9}])
+@pytest.mark.parametrize(
+    "beyond", [{"p": 1e-31}, {"tau": 1001.0}, {"distance": 2e6}, {"dimension": 2 * 10**9}]
+)
 def test_what_was_never_tested_is_refused(beyond: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=r"^a worst case is computed for .*got"):
-        worst_case(**{"p": 0.9, "sigma": 1.0, "tau": 1.1, "distance": 0.5, "dimension": 10} | beyond)
+        worst_case(
+            **{"p": 0.9, "sigma": 1.0, "tau": 1.1, "distance": 0.5, "dimension": 10} | beyond
+        )
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: theorem_bound(0.9, sigma=1, tau=1, distance=0.5, dimension=9), "two noise levels that differ"),
-        (lambda: theorem_bound(0.9, sigma=1, tau=2, distance=0.5, dimension=9, fourth_moment=0.5), "is at least 1"),
+        (
+            lambda: theorem_bound(0.9, sigma=1, tau=1, distance=0.5, dimension=9),
+            "two noise levels that differ",
+        ),
+        (
+            lambda: theorem_bound(
+                0.9, sigma=1, tau=2, distance=0.5, dimension=9, fourth_moment=0.5
+            ),
+            "is at least 1",
+        ),
         (lambda: table(noises=["unifrom"]), "did you mean 'uniform'"),
         (lambda: table(ratios=[]), "at least one ratio"),
         (lambda: table(ratios=[-1.0]), "tau must be a positive number"),

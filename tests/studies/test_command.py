@@ -30,10 +30,17 @@ QUICK = ("--n", 60, "--copies", 4, "--steps", 3, "--out", "studies", "--format",
 
 
 def test_quick_confidence_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) -> None:
-    done = smoothmix("study", "confidence", "runs/one", "Loud=runs/louder", "--eps", "0", "4", "--max", 4, *QUICK)
+    done = smoothmix(
+        "study", "confidence", "runs/one", "Loud=runs/louder", "--eps", "0", "4", "--max", 4, *QUICK
+    )
     assert done.code == 0, done.err
     found = rows((tmp_path / "studies" / "confidence.csv").read_text())
-    assert [(r["model"], float(r["eps"])) for r in found] == [("one", 0), ("one", 4), ("Loud", 0), ("Loud", 4)]
+    assert [(r["model"], float(r["eps"])) for r in found] == [
+        ("one", 0),
+        ("one", 4),
+        ("Loud", 0),
+        ("Loud", 4),
+    ]
     assert float(found[0]["true"]) > 40 > float(found[1]["true"])
     assert float(found[0]["off"]) < float(found[1]["off"])
     assert "true class %" in done.out
@@ -54,7 +61,11 @@ def test_quick_path_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) ->
     assert all(float(r["true_at_0"]) > float(r["true_at_1"]) for r in found)
     chosen = smoothmix("study", "path", "runs/one", "--images", "0,5,7", *options[2:], *QUICK)
     assert chosen.code == 0, chosen.err
-    assert [r["idx"] for r in rows((tmp_path / "studies" / "path.csv").read_text())] == ["0", "5", "7"]
+    assert [r["idx"] for r in rows((tmp_path / "studies" / "path.csv").read_text())] == [
+        "0",
+        "5",
+        "7",
+    ]
 
 
 def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) -> None:
@@ -73,8 +84,14 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
         (["confidence"], "RUNS is missing"),
         (["confidence", "nowhere"], "nowhere: is no run folder"),
         (["confidence", "runs/untrained"], "runs/untrained: has no trained weights"),
-        (["confidence", "runs/one", "runs/fashion"], "different data sets: one sample, fashion fashion-mnist"),
-        (["confidence", "runs/one", "runs/fewer"], "different numbers of classes apart: one 10, fewer 5"),
+        (
+            ["confidence", "runs/one", "runs/fashion"],
+            "different data sets: one sample, fashion fashion-mnist",
+        ),
+        (
+            ["confidence", "runs/one", "runs/fewer"],
+            "different numbers of classes apart: one 10, fewer 5",
+        ),
         (["confidence", "runs/one", "runs/one"], "the models need different names"),
         (["confidence", "runs/one", "--eps=-1"], "eps must be a number of zero or more, got -1"),
         (["confidence", "runs/one", "--eps", "0,x"], "numbers are written like"),
@@ -83,8 +100,14 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
         (["confidence", "runs/one", "--skip", "0"], "skip must be at least 1"),
         (["confidence", "runs/one", "--format", "gif"], "gif"),
         (["confidence", "runs/fewer"], "where the models tell 5 classes apart"),
-        (["path", "runs/one", "--images", "0,1000"], "sample (test) has the images 0 to 999, not 1000"),
-        (["path", "runs/one", "--images", "1.5"], "images are given by their positions, such as 0,5,7, not 1.5"),
+        (
+            ["path", "runs/one", "--images", "0,1000"],
+            "sample (test) has the images 0 to 999, not 1000",
+        ),
+        (
+            ["path", "runs/one", "--images", "1.5"],
+            "images are given by their positions, such as 0,5,7, not 1.5",
+        ),
         (
             ["path", "runs/one", "--images", "0", "--classes", "11"],
             "11 classes are asked for, where the models tell 10",
@@ -97,14 +120,18 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_mistakes_get_one_sentence(smoothmix: Run, runs: Path, arguments: list[str], sentence: str) -> None:
+def test_mistakes_get_one_sentence(
+    smoothmix: Run, runs: Path, arguments: list[str], sentence: str
+) -> None:
     done = smoothmix("study", *arguments)
     assert done.code == 2, done.err
     assert sentence in done.err
     assert done.err.count("\n") == 1, done.err
 
 
-def test_runs_of_one_name_are_told_apart_by_their_folders(smoothmix: Run, runs: Path, tmp_path: Path) -> None:
+def test_runs_of_one_name_are_told_apart_by_their_folders(
+    smoothmix: Run, runs: Path, tmp_path: Path
+) -> None:
     run_folder(tmp_path / "more" / "one", trained())
     models, dataset = loaded("runs/one", "more/one", smoothmix=smoothmix)
     assert [model.name for model in models] == ["one (runs)", "one (more)"]
@@ -120,9 +147,13 @@ def test_numbers_are_worth_having_without_matplotlib(
     smoothmix: Run, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "find_spec", lambda name: None)
-    done: Result = smoothmix("study", "path", "runs/one", "--first", 5, "--max", 4, "--points", 2, *QUICK)
+    done: Result = smoothmix(
+        "study", "path", "runs/one", "--first", 5, "--max", 4, "--points", 2, *QUICK
+    )
     assert done.code == 0
     assert "no figure will be drawn: it needs matplotlib" in done.err
-    assert "of the images looked at are classified right by every model" in done.err  # not one in silence for five
+    assert (
+        "of the images looked at are classified right by every model" in done.err
+    )  # not one in silence for five
     assert not (tmp_path / "studies" / "path.png").exists()
     assert (tmp_path / "studies" / "path.json").exists()

@@ -25,7 +25,9 @@ from tests.helpers.studies import DRAWS, deviations, half_space, images, small_m
 
 def test_confidence_falls_as_phi_of_the_margin_that_the_attack_leaves() -> None:
     margins, epsilons = np.array([0.2, 0.5, 1.0, -0.3]), (0.0, 0.5, 1.0, 1.5)
-    (found,) = confidence.measure([half_space()], images(*margins), range(4), epsilons=epsilons, draws=DRAWS)
+    (found,) = confidence.measure(
+        [half_space()], images(*margins), range(4), epsilons=epsilons, draws=DRAWS
+    )
     expected = ndtr((margins - np.array(epsilons)[:, None]) / 0.5)
     assert deviations(found.true, expected, DRAWS.n).max() < 4
     assert deviations(found.off, 1 - expected, DRAWS.n).max() < 4
@@ -34,7 +36,9 @@ def test_confidence_falls_as_phi_of_the_margin_that_the_attack_leaves() -> None:
 
 def test_the_strongest_other_class_is_counted_and_never_the_true_one() -> None:
     votes = np.array([[[5, 3, 2], [0, 1, 9], [4, 4, 2]]])
-    found = confidence.Confidences(half_space(classes=3), votes, np.array([0, 2, 1]), np.zeros((1, 3)))
+    found = confidence.Confidences(
+        half_space(classes=3), votes, np.array([0, 2, 1]), np.zeros((1, 3))
+    )
     np.testing.assert_allclose(found.true, [[0.5, 0.9, 0.4]])
     np.testing.assert_allclose(found.off, [[0.3, 0.1, 0.4]])
 
@@ -52,7 +56,9 @@ def test_adversarial_examples_stay_in_the_ball_and_among_pixels() -> None:
 def test_mixing_ratios_are_where_the_line_meets_the_boundary() -> None:
     margins = np.array([0.31, 0.77, 1.21, 1.93, 2.5, -0.2])
     attack = Attack(steps=10, epsilon=2.0)
-    (found,) = mixing.measure([half_space(sigma=0.1)], images(*margins), range(6), attack=attack, draws=DRAWS)
+    (found,) = mixing.measure(
+        [half_space(sigma=0.1)], images(*margins), range(6), attack=attack, draws=DRAWS
+    )
     # Votes tell the boundary to about 0.5 / sqrt(n) / (phi(0) * 2 / 0.1) = 0.001 of the line.
     np.testing.assert_allclose(found.ratio[:4], margins[:4] / 2, atol=mixing.TOLERANCE / 2 + 0.005)
     assert math.isinf(found.ratio[4])
@@ -65,7 +71,9 @@ def test_mixing_ratios_are_where_the_line_meets_the_boundary() -> None:
 
 def test_a_class_that_leads_only_for_a_while_is_found() -> None:
     """Bisection between the ends alone would see no change at all."""
-    assert mixing.least_change(lambda ratio: 0.3 < ratio < 0.6) == pytest.approx(0.3, abs=mixing.TOLERANCE / 2)
+    assert mixing.least_change(lambda ratio: 0.3 < ratio < 0.6) == pytest.approx(
+        0.3, abs=mixing.TOLERANCE / 2
+    )
     assert mixing.least_change(lambda ratio: ratio >= 1) == pytest.approx(1, abs=mixing.TOLERANCE)
     assert mixing.least_change(lambda ratio: True) == pytest.approx(0, abs=mixing.TOLERANCE)
     assert mixing.least_change(lambda ratio: False) == math.inf
@@ -82,7 +90,9 @@ def test_the_interval_of_the_median_holds_it_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
     values = rng.exponential(size=(2000, 30))
     values[rng.random(values.shape) < 1 / 3] = np.inf
-    middle = -math.log(1 - 0.75)  # 2/3 of the values are finite: their 75 % quantile is the median of all
+    middle = -math.log(
+        1 - 0.75
+    )  # 2/3 of the values are finite: their 75 % quantile is the median of all
     held = [e.low <= middle <= e.high for e in map(mixing.median, values)]
     assert 0.94 <= np.mean(held) <= 0.98
     assert mixing.median([0.5]) == Estimate(0.5, 0.0, math.inf)
@@ -98,12 +108,16 @@ def test_votes_along_a_path_follow_phi() -> None:
     assert found.distance == pytest.approx(2.0, abs=1e-5)
     assert found.change == pytest.approx(0.5)  # the first of the nine ratios beyond 0.4
     assert found.pictures.shape == (5, 1, 8, 8)
-    np.testing.assert_allclose(found.pictures[2], (found.pictures[0] + found.pictures[4]) / 2, atol=1e-6)
+    np.testing.assert_allclose(
+        found.pictures[2], (found.pictures[0] + found.pictures[4]) / 2, atol=1e-6
+    )
 
 
 def test_a_path_shows_the_true_class_first_even_where_it_has_no_votes() -> None:
     votes = np.array([[0, 9, 1, 0], [0, 2, 3, 5]])
-    found = path.Path(half_space(classes=4), 0, 0, np.array([0.0, 1.0]), votes, 1.0, np.zeros((5, 1, 8, 8)))
+    found = path.Path(
+        half_space(classes=4), 0, 0, np.array([0.0, 1.0]), votes, 1.0, np.zeros((5, 1, 8, 8))
+    )
     assert found.leading(3) == [0, 1, 3]
     assert found.change == 0.0
 
@@ -119,11 +133,16 @@ def test_the_first_images_that_all_models_get_right() -> None:
 
 def test_an_image_gets_the_same_numbers_whatever_else_is_measured() -> None:
     model, dataset = small_model(), load("sample", "test")
-    settings: dict[str, Any] = {"epsilons": (1.0,), "attack": Attack(steps=3, epsilon=1.0, copies=4)}
+    settings: dict[str, Any] = {
+        "epsilons": (1.0,),
+        "attack": Attack(steps=3, epsilon=1.0, copies=4),
+    }
     draws = Draws(n=150, seed=1)
     (whole,) = confidence.measure([model], dataset, [5, 7, 11], **settings, draws=draws)
     (part,) = confidence.measure([model], dataset, [11, 5], **settings, draws=draws)
-    (other,) = confidence.measure([model], dataset, [5, 7, 11], **settings, draws=replace(draws, seed=2))
+    (other,) = confidence.measure(
+        [model], dataset, [5, 7, 11], **settings, draws=replace(draws, seed=2)
+    )
     np.testing.assert_array_equal(whole.votes[:, [2, 0]], part.votes)
     np.testing.assert_array_equal(whole.distances[:, [2, 0]], part.distances)
     assert not np.array_equal(whole.votes, other.votes)
@@ -157,10 +176,16 @@ def test_the_network_is_left_as_it_was() -> None:
     model = small_model()
     model.network.train()
     before = {name: weight.clone() for name, weight in model.network.state_dict().items()}
-    mixing.measure([model], load("sample", "test"), [0], attack=Attack(steps=2, epsilon=1.0), draws=Draws(n=20))
+    mixing.measure(
+        [model], load("sample", "test"), [0], attack=Attack(steps=2, epsilon=1.0), draws=Draws(n=20)
+    )
     assert all(module.training for module in model.network.modules())
-    assert all(weight.grad is None and weight.requires_grad for weight in model.network.parameters())
-    assert all(torch.equal(before[name], weight) for name, weight in model.network.state_dict().items())
+    assert all(
+        weight.grad is None and weight.requires_grad for weight in model.network.parameters()
+    )
+    assert all(
+        torch.equal(before[name], weight) for name, weight in model.network.state_dict().items()
+    )
 
 
 # Refusals -------------------------------------------------------------------------------------------------------------
@@ -183,16 +208,28 @@ def test_the_network_is_left_as_it_was() -> None:
         (lambda: measured([half_space()], [0, 2]), "lines (test) has the images 0 to 1, not 2"),
         (lambda: measured([half_space()], [-1]), "has the images 0 to 1, not -1"),
         (lambda: measured([half_space()], [1, 1]), "asked for twice"),
-        (lambda: measured([half_space(), half_space()], [0]), "the models need different names, got half, half"),
-        (lambda: measured([half_space("a"), half_space("b", classes=3)], [0]), "numbers of classes apart: a 2, b 3"),
-        (lambda: measured([half_space()], [0], label=2), "has the label 2, where the models tell 2 classes apart"),
+        (
+            lambda: measured([half_space(), half_space()], [0]),
+            "the models need different names, got half, half",
+        ),
+        (
+            lambda: measured([half_space("a"), half_space("b", classes=3)], [0]),
+            "numbers of classes apart: a 2, b 3",
+        ),
+        (
+            lambda: measured([half_space()], [0], label=2),
+            "has the label 2, where the models tell 2 classes apart",
+        ),
         (lambda: measured([half_space()], [0], epsilons=()), "at least one eps"),
         (lambda: measured([half_space()], [0], epsilons=(1.0, 1.0)), "an eps is asked for twice"),
         (
             lambda: path.study([half_space()], images(0.5), [0], classes=3),
             "3 classes are asked for, where the models tell 2",
         ),
-        (lambda: path.study([half_space()], images(0.5), [0], classes=1), "classes must be at least 2"),
+        (
+            lambda: path.study([half_space()], images(0.5), [0], classes=1),
+            "classes must be at least 2",
+        ),
         (lambda: path.measure([half_space()], images(0.5), [0], points=1), "at least 2 points"),
         (
             lambda: path.first_right([half_space()], images(-2.0), [0], 1),
@@ -206,6 +243,10 @@ def test_what_cannot_be_studied_is_refused(make: Any, sentence: str) -> None:
     assert sentence in str(refused.value)
 
 
-def measured(models: Sequence[Model], indices: Sequence[int], *, label: int = 0, **options: Any) -> object:
+def measured(
+    models: Sequence[Model], indices: Sequence[int], *, label: int = 0, **options: Any
+) -> object:
     classes = max(2, label + 1)
-    return confidence.measure(models, images(0.1, 0.2, label=label, classes=classes), indices, **options)
+    return confidence.measure(
+        models, images(0.1, 0.2, label=label, classes=classes), indices, **options
+    )

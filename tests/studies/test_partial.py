@@ -79,7 +79,9 @@ def measured(
 ) -> NDArray[np.float64]:
     """The mixing ratios of the first so many of six images; what is found is kept and not removed."""
     dataset, kept = images(*np.linspace(0.2, 1.5, 6)), Begun(folder)
-    (found,) = mixing.measure([model or half_space()], dataset, range(count), attack=ATTACK, draws=draws, begun=kept)
+    (found,) = mixing.measure(
+        [model or half_space()], dataset, range(count), attack=ATTACK, draws=draws, begun=kept
+    )
     return found.ratio
 
 
@@ -88,14 +90,18 @@ def die(path: str) -> None:
     measured(Path(path))
 
 
-def test_a_study_that_is_killed_attacks_no_image_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_is_killed_attacks_no_image_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "begun"
     script = f"import test_study_begun as here; here.die({str(path)!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
     assert killed.returncode == -signal.SIGKILL
     whole = measured(tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("a fourth image is attacked")))
+        patched.setattr(
+            Case, "attacked", stopping_at(4, lambda: pytest.fail("a fourth image is attacked"))
+        )
         np.testing.assert_array_equal(measured(path), whole)
 
 
@@ -127,9 +133,13 @@ def test_other_questions_have_files_of_their_own_and_more_images_do_not(
     measured(tmp_path, draws=other)
     assert [path.read_text().count('"found"') for path in tmp_path.iterdir()] in ([3, 6], [6, 3])
     with monkeypatch.context() as patched:
-        patched.setattr(Case, "attacked", stopping_at(4, lambda: pytest.fail("more than the three new ones")))
+        patched.setattr(
+            Case, "attacked", stopping_at(4, lambda: pytest.fail("more than the three new ones"))
+        )
         np.testing.assert_array_equal(measured(tmp_path)[:3], three)
-        np.testing.assert_array_equal(measured(tmp_path, draws=other), measured(tmp_path, draws=other))
+        np.testing.assert_array_equal(
+            measured(tmp_path, draws=other), measured(tmp_path, draws=other)
+        )
 
 
 def test_a_network_that_was_trained_further_is_asked_again(tmp_path: Path) -> None:
@@ -140,7 +150,9 @@ def test_a_network_that_was_trained_further_is_asked_again(tmp_path: Path) -> No
     assert np.isnan(measured(tmp_path, model=model)).sum() > np.isnan(first).sum()
 
 
-def test_what_was_found_on_another_device_is_not_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_found_on_another_device_is_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured(tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text(path.read_text().replace(" on cpu", " on cuda"))

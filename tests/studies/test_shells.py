@@ -18,7 +18,9 @@ def test_noises_have_the_moments_that_they_claim(name: str) -> None:
         assert abs((values**power).mean() - moment) < 4 * (values**power).std() / 1000
 
 
-def shell(name: str, p: float, tau: float, dimension: int, draws: int = 20_000, seed: int = 0) -> tuple[float, float]:
+def shell(
+    name: str, p: float, tau: float, dimension: int, draws: int = 20_000, seed: int = 0
+) -> tuple[float, float]:
     setting = {"sigma": 1.0, "tau": tau, "distance": 0.5, "dimension": dimension}
     return shell_worst_case(name, p, **setting, draws=draws, rng=np.random.default_rng(seed))
 
@@ -45,9 +47,18 @@ def test_the_standard_error_is_that_of_repeated_estimates() -> None:
 @pytest.mark.parametrize("name", ["uniform", "laplace"])
 @pytest.mark.parametrize("tau", [0.8, 1.25])
 def test_shells_of_other_noises_empty_under_the_theorem(name: str, tau: float) -> None:
-    (few, _), (more, _), (many, error) = (shell(name, 0.9, tau, dimension, draws=2000) for dimension in (20, 200, 2000))
+    (few, _), (more, _), (many, error) = (
+        shell(name, 0.9, tau, dimension, draws=2000) for dimension in (20, 200, 2000)
+    )
     setting = {"sigma": 1.0, "tau": tau, "distance": 0.5, "dimension": 2000}
-    assert few > more >= many == 0 < theorem_bound(0.9, **setting, fourth_moment=NOISES[name].fourth_moment) < 1
+    assert (
+        few
+        > more
+        >= many
+        == 0
+        < theorem_bound(0.9, **setting, fourth_moment=NOISES[name].fourth_moment)
+        < 1
+    )
     assert error > 0  # nothing hit is no proof of 0
 
 

@@ -46,8 +46,13 @@ def test_steps_come_in_order_from_threads_and_processes(workers: int) -> None:
     assert all(torch.equal(step.x, epoch[i].x) for i, step in enumerate(steps, start=1))
 
 
-@given(first=strategies.integers(0, 9), waits=strategies.lists(strategies.integers(0, 5), min_size=9, max_size=9))
-def test_steps_made_ahead_are_the_same_however_long_a_process_waits(first: int, waits: list[int]) -> None:
+@given(
+    first=strategies.integers(0, 9),
+    waits=strategies.lists(strategies.integers(0, 5), min_size=9, max_size=9),
+)
+def test_steps_made_ahead_are_the_same_however_long_a_process_waits(
+    first: int, waits: list[int]
+) -> None:
     epoch = Epoch(data.load("sample", "train"), methods.make("gaussian", sigma=0.5), 0, 0, 500)
     ahead, seeds = Ahead(epoch, first), []
     for step, looks in zip(ahead.steps(), waits, strict=False):
@@ -55,6 +60,8 @@ def test_steps_made_ahead_are_the_same_however_long_a_process_waits(first: int, 
         answers = iter([True] * looks)
         ahead.work(lambda answers=answers: next(answers, False))
         left = len(epoch) - first - len(seeds)
-        assert min(left, 1) <= len(ahead.ready) <= min(left, Ahead.MOST), "the next is ready, and not too many are"
+        assert min(left, 1) <= len(ahead.ready) <= min(left, Ahead.MOST), (
+            "the next is ready, and not too many are"
+        )
         assert len(ahead.ready) >= min(left, Ahead.MOST, looks), "waiting is used"
     assert seeds == [epoch[number].seed for number in range(first, len(epoch))]

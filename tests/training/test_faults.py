@@ -12,14 +12,29 @@ from pathlib import Path
 import pytest
 
 from smoothmix import presets
-from smoothmix._process.signals import REQUEUE, Stopped, StopRequest, stop_on_interrupt, stop_on_sigterm
+from smoothmix._process.signals import (
+    REQUEUE,
+    Stopped,
+    StopRequest,
+    stop_on_interrupt,
+    stop_on_sigterm,
+)
 from smoothmix.config import RunConfig
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training import trainer as loop
 from smoothmix.training.checkpoint import load_state
 from smoothmix.training.run import training
 from tests.conftest import Run, command
-from tests.helpers.processes import TRAIN, Jobs, free_port, jobs_in, tiny_run, train_here, until_saved, weights_in
+from tests.helpers.processes import (
+    TRAIN,
+    Jobs,
+    free_port,
+    jobs_in,
+    tiny_run,
+    train_here,
+    until_saved,
+    weights_in,
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +59,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, sample_run: RunConfig)
     return weights_in(folder / "run")
 
 
-def test_a_killed_rank_is_restarted(tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str) -> None:
+def test_a_killed_rank_is_restarted(
+    tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str
+) -> None:
     """Rank 0 holds the lock, writes all files and speaks."""
     sample_run.save(tmp_path / "config.toml")
     job = jobs.torchrun("--nproc-per-node 2 --max-restarts 1", *TRAIN, "run")
@@ -91,7 +108,9 @@ def test_sigterm_stops_all_ranks_at_one_step(
     assert weights_in(tmp_path / "run") != undisturbed, "in the last digits"
 
 
-def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(tmp_path: Path, jobs: Jobs) -> None:
+def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     config = tiny_run(tmp_path, epochs=20)
     whole = train_here(config, tmp_path / "whole")
     job = jobs.smoothmix(*TRAIN, "run")
@@ -113,7 +132,10 @@ def test_ctrl_c_is_answered_with_a_checkpoint_too(tmp_path: Path, jobs: Jobs) ->
     assert job.wait() == 130
     assert "stopping after this step (Ctrl-C again: at once)" in job.said
     state = load_state(RunFolder(tmp_path / "run").state)
-    assert f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; the checkpoint" in job.said
+    assert (
+        f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; the checkpoint"
+        in job.said
+    )
     assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
 
@@ -126,7 +148,9 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(tmp_path: Path, jobs: Jobs) -> None:
+def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     """torchrun and Slurm send it to every process of a job."""
     config = tiny_run(tmp_path, epochs=20)
     job = jobs.smoothmix(*TRAIN, "run", "--workers", 2, before=os.setsid)
@@ -168,7 +192,9 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(
+    tmp_path: Path, jobs: Jobs
+) -> None:
     tiny_run(tmp_path)
     ranks = jobs.ranks([[sys.executable, "-c", DIES_EVALUATING, *TRAIN, "run"]] * 2)
     assert ranks[1].wait() == -signal.SIGKILL, ranks[1].said
@@ -185,7 +211,9 @@ def test_an_end_asked_for_before_the_first_step_is_an_end_after_it(tmp_path: Pat
     assert load_state(RunFolder(tmp_path / "run").state).step == 1
 
 
-def test_a_second_process_is_refused_while_the_first_lives(tmp_path: Path, jobs: Jobs, smoothmix: Run) -> None:
+def test_a_second_process_is_refused_while_the_first_lives(
+    tmp_path: Path, jobs: Jobs, smoothmix: Run
+) -> None:
     tiny_run(tmp_path, epochs=400)
     first = jobs.smoothmix(*TRAIN, "run")
     until_saved(tmp_path / "run")
@@ -210,7 +238,9 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, jobs: Jobs) -> None:
     config = tiny_run(tmp_path)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
-    job = jobs.smoothmix(*TRAIN, "run", "--checkpoint-minutes", 5, PYTHONPATH=str(tmp_path / "site"))
+    job = jobs.smoothmix(
+        *TRAIN, "run", "--checkpoint-minutes", 5, PYTHONPATH=str(tmp_path / "site")
+    )
     assert job.wait() == 0, job.said
     assert weights_in(tmp_path / "run") == train_here(config, tmp_path / "still")
     for line in RunFolder(tmp_path / "run").metrics.read_text().splitlines():

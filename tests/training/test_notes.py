@@ -76,7 +76,10 @@ def test_a_data_set_that_is_partly_there_counts_as_fewer_images(tmp_path: Path) 
     preset = presets.get("mnist/0.50/gaussian")
     file = read(our_file(tmp_path / "a.tsv", [900, 950]))
     assert file.settings is not None
-    save(replace(file, settings=replace(file.settings, data_note="90 of 50,000 images")), tmp_path / "a.tsv")
+    save(
+        replace(file, settings=replace(file.settings, data_note="90 of 50,000 images")),
+        tmp_path / "a.tsv",
+    )
     found = cuts(measure(tmp_path / "a.tsv"), preset)
     assert found.images == ("2 of 10,000 images", "of a data set of 90 of 50,000 images")
 

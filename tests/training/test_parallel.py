@@ -40,7 +40,9 @@ def test_a_place_comes_from_the_environment() -> None:
 def test_shares_of_a_step_are_the_step(world_size: int) -> None:
     sample, method = data.load("sample", "test"), methods.make("smoothmix", sigma=0.5, copies=3)
     whole = Epoch(sample, method, 4, 1, 12)[2]
-    parts = [Epoch(sample, method, 4, 1, 12, Place(rank, world_size))[2] for rank in range(world_size)]
+    parts = [
+        Epoch(sample, method, 4, 1, 12, Place(rank, world_size))[2] for rank in range(world_size)
+    ]
     assert whole.counted == whole.total == 4
     assert [part.total for part in parts] == [4] * world_size
     assert sum(part.counted for part in parts) == 4
@@ -48,9 +50,13 @@ def test_shares_of_a_step_are_the_step(world_size: int) -> None:
     assert len({part.seed for part in parts}) == world_size
     shared = [part for part in parts if part.counted]
     for name, dim in {"x": 0, "y": 0, "noise": 1, "mix": 0}.items():
-        assert torch.equal(torch.cat([getattr(part, name) for part in shared], dim), getattr(whole, name)), name
+        assert torch.equal(
+            torch.cat([getattr(part, name) for part in shared], dim), getattr(whole, name)
+        ), name
     for part in parts:
-        assert part.counted or torch.equal(part.x, whole.x[:1]), "a process without a share sees an image of another"
+        assert part.counted or torch.equal(part.x, whole.x[:1]), (
+            "a process without a share sees an image of another"
+        )
 
 
 @pytest.mark.parametrize("case", [*gradient_cases.METHODS, *gradient_cases.ROUNDING])
@@ -64,7 +70,9 @@ def test_losses_are_means_over_images(case: str) -> None:
         step = Epoch(data.load("sample", "test"), method, 0, 0, 16, where)[1]
         x, noise, mix = step.x.double(), step.noise.double(), step.mix.double()
         loss = method.loss(network, x, step.y, epoch=0, noise=noise, mix=mix).total
-        return list(torch.autograd.grad(loss * step.counted / step.total, list(network.parameters())))
+        return list(
+            torch.autograd.grad(loss * step.counted / step.total, list(network.parameters()))
+        )
 
     parts = [gradient(Place(rank, 3)) for rank in range(3)]
     for whole, *shares in zip(gradient(Place()), *parts, strict=True):
@@ -74,7 +82,14 @@ def test_losses_are_means_over_images(case: str) -> None:
 def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
     """Three processes share steps of 8 and 2 images, and of 4 and 1 where chunks are cut: uneven, some without any."""
     config = tiny_run(tmp_path, images=18, epochs=1, batch=8)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "3",
+    ]
     script = str(ROOT / "tests" / "gradient_cases.py")
     job = jobs.start([*launcher, script, str(tmp_path)], PYTHONPATH=str(ROOT / "tests"))
     assert job.wait() == 0, job.said
@@ -84,11 +99,16 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
         assert len(alone) == len(many[name]) >= 3
         for ours, theirs in zip(alone, many[name], strict=True):
             for a, b in zip(ours, theirs, strict=True):
-                torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+                torch.testing.assert_close(
+                    a, b, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+                )
         one, more = (
-            json.loads((tmp_path / f"{kind} {name}" / "metrics.jsonl").read_text()) for kind in ("one", "many")
+            json.loads((tmp_path / f"{kind} {name}" / "metrics.jsonl").read_text())
+            for kind in ("one", "many")
         )
-        assert more["accuracy"] == pytest.approx(one["accuracy"], abs=0.06), "an image of 18 may be on the edge"
+        assert more["accuracy"] == pytest.approx(one["accuracy"], abs=0.06), (
+            "an image of 18 may be on the edge"
+        )
         assert more["loss"] == pytest.approx(one["loss"], abs=1e-4)
         assert more["parts"] == pytest.approx(one["parts"], abs=1e-4)
 
@@ -102,7 +122,9 @@ def test_the_accuracy_is_that_of_the_saved_network(tmp_path: Path, jobs: Jobs) -
     said = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["accuracy"]
     network = load_run(tmp_path / "run")[1]
     images = data.load(config.data, "test")
-    assert said == pytest.approx(noisy_accuracy(network, images, sigma=0.5, seed=config.recipe.seed), abs=1e-9)
+    assert said == pytest.approx(
+        noisy_accuracy(network, images, sigma=0.5, seed=config.recipe.seed), abs=1e-9
+    )
 
 
 def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -> None:
@@ -111,11 +133,16 @@ def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -
     ranks = jobs.ranks([list(command(*settings, "--seed", rank)) for rank in range(2)])
     assert [job.wait() for job in ranks] == [SaidElsewhere.exit_code, UsageError.exit_code]
     assert ranks[0].said == ""
-    assert "smoothmix: rank 1: rank 0 was started otherwise: seed is 0 there and 1 here" in ranks[1].said
+    assert (
+        "smoothmix: rank 1: rank 0 was started otherwise: seed is 0 there and 1 here"
+        in ranks[1].said
+    )
     assert not (tmp_path / "run").exists()
 
 
-def test_synchronised_batchnorm_is_refused_where_it_cannot_work(smoothmix: Run, tmp_path: Path) -> None:
+def test_synchronised_batchnorm_is_refused_where_it_cannot_work(
+    smoothmix: Run, tmp_path: Path
+) -> None:
     tiny_run(tmp_path)
     alone = smoothmix("train", "--config", "config.toml", "--out", "run", "--sync-batchnorm")
     assert alone.code == 2
@@ -139,11 +166,15 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     assert chosen == [1]
     assert own_device(cuda, Place()) == cuda
     assert own_device(cpu, Place(3, 4, 1, 2)) == cpu
-    with pytest.raises(UsageError, match="process 3 on this machine has no GPU of its own, there are 2"):
+    with pytest.raises(
+        UsageError, match="process 3 on this machine has no GPU of its own, there are 2"
+    ):
         own_device(cuda, Place(2, 3, 2, 3))
 
 
-def test_one_process_of_torchrun_is_alone(monkeypatch: pytest.MonkeyPatch, smoothmix: Run, tmp_path: Path) -> None:
+def test_one_process_of_torchrun_is_alone(
+    monkeypatch: pytest.MonkeyPatch, smoothmix: Run, tmp_path: Path
+) -> None:
     config = tiny_run(tmp_path, epochs=1)
     for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)

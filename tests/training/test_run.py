@@ -65,16 +65,29 @@ def stop_at(epoch: int, step: int) -> Listeners:
 
 
 @pytest.mark.parametrize("method", sorted(methods.METHODS))
-def test_a_stopped_run_ends_with_the_same_weights(tiny: RunConfig, tmp_path: Path, method: str) -> None:
-    fast = {"smoothadv": {"steps": 2}, "macer": {"copies": 4}, "smoothmix": {"steps": 2, "copies": 2}}
+def test_a_stopped_run_ends_with_the_same_weights(
+    tiny: RunConfig, tmp_path: Path, method: str
+) -> None:
+    fast = {
+        "smoothadv": {"steps": 2},
+        "macer": {"copies": 4},
+        "smoothmix": {"steps": 2, "copies": 2},
+    }
     config = replace(tiny, method={"name": method, "sigma": 0.5, **fast.get(method, {})})
     whole = train(config, tmp_path / "whole")
     for epoch, step in ((0, 1), (1, 2), (2, 3)):
         with pytest.raises(Stop):
-            train(config, tmp_path / "parts", checkpoint_minutes=1e-9, listeners=stop_at(epoch, step))
+            train(
+                config, tmp_path / "parts", checkpoint_minutes=1e-9, listeners=stop_at(epoch, step)
+            )
     assert train(config, tmp_path / "parts") == whole
     for a, b in zip(metrics_of(tmp_path / "whole"), metrics_of(tmp_path / "parts"), strict=True):
-        assert (a["epoch"], a["loss"], a["parts"], a["accuracy"]) == (b["epoch"], b["loss"], b["parts"], b["accuracy"])
+        assert (a["epoch"], a["loss"], a["parts"], a["accuracy"]) == (
+            b["epoch"],
+            b["loss"],
+            b["parts"],
+            b["accuracy"],
+        )
 
 
 def test_a_run_killed_for_real_ends_with_the_same_weights(tiny: RunConfig, tmp_path: Path) -> None:
@@ -83,11 +96,18 @@ def test_a_run_killed_for_real_ends_with_the_same_weights(tiny: RunConfig, tmp_p
     config.save(tmp_path / "config.toml")
     argv = command("train", "--config", tmp_path / "config.toml", "--out", tmp_path / "killed")
     argv = [*argv, "--checkpoint-minutes", "0.0001"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # sums round differently on more threads than the tests have
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+    }  # sums round differently on more threads than the tests have
     for lines in (2, 11):
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        process = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+        )
         metrics, deadline = tmp_path / "killed" / "metrics.jsonl", time.monotonic() + 60
-        while time.monotonic() < deadline and (not metrics.exists() or metrics.read_text().count("\n") < lines):
+        while time.monotonic() < deadline and (
+            not metrics.exists() or metrics.read_text().count("\n") < lines
+        ):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
@@ -126,13 +146,19 @@ def test_it_learns_and_says_so(tmp_path: Path) -> None:
 def test_bf16_trains_with_full_precision_weights(tiny: RunConfig, tmp_path: Path) -> None:
     half = train(replace(tiny, recipe=replace(tiny.recipe, precision="bf16")), tmp_path / "half")
     assert half != train(tiny, tmp_path / "full")
-    assert all(value.dtype == torch.float32 for value in load_run(tmp_path / "half")[1].parameters())
+    assert all(
+        value.dtype == torch.float32 for value in load_run(tmp_path / "half")[1].parameters()
+    )
 
 
-def test_a_folder_of_another_run_is_refused_with_what_differs(tiny: RunConfig, tmp_path: Path) -> None:
+def test_a_folder_of_another_run_is_refused_with_what_differs(
+    tiny: RunConfig, tmp_path: Path
+) -> None:
     train(tiny, tmp_path / "run")
     other = replace(tiny, recipe=replace(tiny.recipe, learning_rate=0.5))
-    with pytest.raises(UsageError, match=f"learning_rate is {tiny.recipe.learning_rate} there and 0.5 here"):
+    with pytest.raises(
+        UsageError, match=f"learning_rate is {tiny.recipe.learning_rate} there and 0.5 here"
+    ):
         train(other, tmp_path / "run")
     with pytest.raises(UsageError, match=r"method name is gaussian there and smoothmix here"):
         train(replace(tiny, method={"name": "smoothmix", "sigma": 0.5}), tmp_path / "run")
@@ -153,7 +179,9 @@ def test_a_broken_checkpoint_is_refused(tiny: RunConfig, tmp_path: Path) -> None
 def test_an_unfinished_run_says_what_to_do(tiny: RunConfig, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         train(tiny, tmp_path / "run", checkpoint_minutes=1e-9, listeners=stop_at(0, 3))
-    with pytest.raises(UsageError, match="training has not ended; run the same `smoothmix train` command again"):
+    with pytest.raises(
+        UsageError, match="training has not ended; run the same `smoothmix train` command again"
+    ):
         load_run(tmp_path / "run")
     with pytest.raises(UsageError, match="is no run folder"):
         load_run(tmp_path)
@@ -172,12 +200,16 @@ def test_noisy_accuracy_is_that_of_a_slow_loop(
     whole = noisy_accuracy(model, dataset, sigma=0.5, seed=0)
     assert whole == pytest.approx(right / len(dataset), abs=0.01)
     monkeypatch.setattr(smoothing, "EVALUATION_BATCH", 7)
-    parts = [noisy_accuracy(model, dataset, sigma=0.5, seed=0, place=Place(rank, 3)) for rank in range(3)]
+    parts = [
+        noisy_accuracy(model, dataset, sigma=0.5, seed=0, place=Place(rank, 3)) for rank in range(3)
+    ]
     assert all(0 < part < whole for part in parts)
     assert sum(parts) == pytest.approx(whole, abs=0.01)
 
 
-def test_the_command_trains_resumes_and_says_when_it_is_done(smoothmix: Run, tiny: RunConfig, tmp_path: Path) -> None:
+def test_the_command_trains_resumes_and_says_when_it_is_done(
+    smoothmix: Run, tiny: RunConfig, tmp_path: Path
+) -> None:
     tiny.save(tmp_path / "c.toml")
     first = smoothmix("train", "--config", "c.toml", "--out", "run", "--epochs", 1)
     assert first.code == 0, first.err
@@ -195,7 +227,9 @@ def test_a_run_that_begins_anew_begins_its_metrics_anew(tiny: RunConfig, tmp_pat
     assert [line["epoch"] for line in metrics_of(tmp_path / "run")] == [1, 2, 3]
 
 
-def test_a_finished_run_without_its_state_is_finished(tiny: RunConfig, tmp_path: Path, smoothmix: Run) -> None:
+def test_a_finished_run_without_its_state_is_finished(
+    tiny: RunConfig, tmp_path: Path, smoothmix: Run
+) -> None:
     """As one that was copied for certification, or is in results/."""
     train(tiny, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
@@ -209,14 +243,20 @@ def test_a_finished_run_without_its_state_is_finished(tiny: RunConfig, tmp_path:
     assert (folder.weights.read_bytes(), folder.metrics.read_bytes()) == (weights, metrics)
 
 
-def test_what_a_network_was_trained_on_is_part_of_the_run(tiny: RunConfig, tmp_path: Path, smoothmix: Run) -> None:
+def test_what_a_network_was_trained_on_is_part_of_the_run(
+    tiny: RunConfig, tmp_path: Path, smoothmix: Run
+) -> None:
     train(replace(tiny, train_split="test"), tmp_path / "run")
     with pytest.raises(UsageError, match="train_split is test there and train here"):
         train(tiny, tmp_path / "run")
     done = smoothmix("certify", "run", "--n0", 5, "--n", 20, "--max", 1)
     assert "warning: the network was trained on these very images" in done.err
     sample = data.load("sample", "test")
-    np.savez(tmp_path / "tiny.npz", x=(sample.images(range(50)).numpy() * 255).astype(np.uint8), y=sample.labels[:50])
+    np.savez(
+        tmp_path / "tiny.npz",
+        x=(sample.images(range(50)).numpy() * 255).astype(np.uint8),
+        y=sample.labels[:50],
+    )
     with pytest.raises(UsageError, match="data_hash is"):
         train(replace(tiny, train_split="test"), tmp_path / "run")
 
@@ -227,7 +267,9 @@ def test_images_that_a_network_cannot_take_are_refused(tiny: RunConfig, tmp_path
         train(replace(tiny, data=f"npz:{tmp_path / 'rect.npz'}"), tmp_path / "run")
 
 
-def test_resuming_is_exact_with_batchnorm_augmentation_dropout_workers_and_bf16(tmp_path: Path) -> None:
+def test_resuming_is_exact_with_batchnorm_augmentation_dropout_workers_and_bf16(
+    tmp_path: Path,
+) -> None:
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (48, 3, 32, 32), dtype=np.uint8), np.arange(48) % 10
     colour = data.MemoryDataset(
@@ -240,7 +282,9 @@ def test_resuming_is_exact_with_batchnorm_augmentation_dropout_workers_and_bf16(
     )
     method = methods.make("consistency", sigma=0.25)
     recipe = replace(QUICK.recipe, epochs=2, batch=16, precision="bf16")
-    config = replace(QUICK, data="made", network="cifar_resnet20", normalisation="cifar10", recipe=recipe)
+    config = replace(
+        QUICK, data="made", network="cifar_resnet20", normalisation="cifar10", recipe=recipe
+    )
 
     def run(folder: Path, listeners: Listeners) -> Trainer:
         torch.manual_seed(0)
@@ -269,16 +313,27 @@ def test_resuming_is_exact_with_batchnorm_augmentation_dropout_workers_and_bf16(
     parts = run(tmp_path / "parts", Listeners())
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, parts.model.state_dict()[name]), name
-    assert metrics_of(tmp_path / "parts")[1]["seconds"] >= before.seconds, "the time before the stop counts too"
+    assert metrics_of(tmp_path / "parts")[1]["seconds"] >= before.seconds, (
+        "the time before the stop counts too"
+    )
 
 
 def test_a_batch_too_small_for_its_chunks_is_refused(tiny: RunConfig, tmp_path: Path) -> None:
-    config = replace(tiny, method={"name": "smoothmix", "sigma": 0.5}, recipe=replace(tiny.recipe, batch=3))
-    with pytest.raises(UsageError, match="160 images in batches of 3 leave no step of 4 chunks to take"):
+    config = replace(
+        tiny, method={"name": "smoothmix", "sigma": 0.5}, recipe=replace(tiny.recipe, batch=3)
+    )
+    with pytest.raises(
+        UsageError, match="160 images in batches of 3 leave no step of 4 chunks to take"
+    ):
         train(config, tmp_path / "run")
 
 
 def test_a_run_keeps_every_setting_of_its_method(tiny: RunConfig, tmp_path: Path) -> None:
     train(replace(tiny, method={"name": "smoothmix", "sigma": 0.5, "steps": 1}), tmp_path / "run")
     kept = RunConfig.load(tmp_path / "run" / "config.toml").method
-    assert (kept["eta"], kept["warmup_epochs"], kept["fidelity"], kept["steps"]) == (5.0, 10, "official", 1)
+    assert (kept["eta"], kept["warmup_epochs"], kept["fidelity"], kept["steps"]) == (
+        5.0,
+        10,
+        "official",
+        1,
+    )

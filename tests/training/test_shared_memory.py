@@ -27,7 +27,9 @@ def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
     return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
 
 
-@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="takes two cores of a Linux")
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="takes two cores of a Linux"
+)
 def test_cores_are_counted_over_all_processes_also_where_each_is_bound_to_one() -> None:
     sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(3)]
     first, second, *_ = sorted(os.sched_getaffinity(0))
@@ -69,7 +71,9 @@ def test_batches_are_the_same_with_and_without_cores_to_spare(tmp_path: Path, jo
     assert weights_in(tmp_path / "spare") == weights_in(tmp_path / "busy")
 
 
-def test_processes_that_never_come_are_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_never_come_are_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(team, "PATIENCE", timedelta(seconds=0.2))
     with pytest.raises(SmoothmixError, match=r"rank 1, 2 did not come within 0:00:00.2"):
         team.meet(HashStore(), Place(0, 3), StopRequest())

@@ -33,7 +33,9 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(target)
         _flush(target.parent)
     except OSError as error:
-        error.filename = error.filename or os.fspath(path)  # a write that finds no room does not say where
+        error.filename = error.filename or os.fspath(
+            path
+        )  # a write that finds no room does not say where
         raise
     finally:
         temporary.unlink(missing_ok=True)

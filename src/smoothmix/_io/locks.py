@@ -12,7 +12,9 @@ from smoothmix.errors import SmoothmixError, UsageError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover - Windows has no flock; two writers are then the user's own risk
+except (
+    ImportError
+):  # pragma: no cover - Windows has no flock; two writers are then the user's own risk
     fcntl = None  # type: ignore[assignment]
 
 try:
@@ -37,7 +39,9 @@ def exclusive(path: Path, *, what: str) -> Iterator[None]:
     finally:
         # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
         # Not so on Windows, where nothing is held, and no open file can be removed: there it stays.
-        if fcntl is not None and os.fstat(descriptor).st_size == 0:  # ours are empty; another's may have the name
+        if (
+            fcntl is not None and os.fstat(descriptor).st_size == 0
+        ):  # ours are empty; another's may have the name
             path.unlink(missing_ok=True)
         os.close(descriptor)
 

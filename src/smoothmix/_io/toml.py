@@ -26,7 +26,9 @@ DEEPEST = 16
 def to_table(settings: Any) -> dict[str, Any]:
     """A settings value as nested tables of what TOML can hold, without what is empty by default."""
     table: dict[str, Any] = _plain(asdict(settings))
-    empty = [f.name for f in fields(settings) if not f.default and table.get(f.name) in ("", [], {})]
+    empty = [
+        f.name for f in fields(settings) if not f.default and table.get(f.name) in ("", [], {})
+    ]
     return {k: v for k, v in table.items() if k not in empty}
 
 
@@ -53,8 +55,13 @@ def read_toml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except RecursionError:
-        raise SmoothmixError(f"{path}: cannot be read as TOML (lists within lists without end)") from None
-    except (OSError, ValueError) as error:  # TOML's own errors are ValueErrors, and so are numbers of 5000 digits
+        raise SmoothmixError(
+            f"{path}: cannot be read as TOML (lists within lists without end)"
+        ) from None
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # TOML's own errors are ValueErrors, and so are numbers of 5000 digits
         raise SmoothmixError(f"{path}: cannot be read as TOML ({shown(error, 300)})") from error
     return tables
 
@@ -64,8 +71,13 @@ def _refuse_monsters(tables: dict[str, Any]) -> None:
     level: list[Any] = [tables]
     for _ in range(DEEPEST):
         insides = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [value for inside in insides for value in inside if isinstance(value, (dict, list, int))]
-        huge = next((value for value in level if isinstance(value, int) and not -(2**63) <= value < 2**63), None)
+        level = [
+            value for inside in insides for value in inside if isinstance(value, (dict, list, int))
+        ]
+        huge = next(
+            (value for value in level if isinstance(value, int) and not -(2**63) <= value < 2**63),
+            None,
+        )
         if huge is not None:
             raise ValueError("a whole number beyond 64 bits")
         level = [value for value in level if not isinstance(value, int)]
@@ -101,7 +113,10 @@ def _fit(value: Any, hint: Any, *, where: str) -> Any:
         return from_table(hint, _want(value, dict, where), where=where)
     if get_origin(hint) is Mapping:
         kind, table = get_args(hint)[1], _want(value, dict, where)
-        return {k: v if kind is Any else _fit(v, kind, where=f"{where}.{shown(k)}") for k, v in table.items()}
+        return {
+            k: v if kind is Any else _fit(v, kind, where=f"{where}.{shown(k)}")
+            for k, v in table.items()
+        }
     if hint is float and type(value) in (int, float):
         return float(value)
     if hint in (int, bool, str):
@@ -113,10 +128,18 @@ def _fit(value: Any, hint: Any, *, where: str) -> Any:
     raise UsageError(f"{where}: must be a number, got {shown(repr(value))}")
 
 
-KINDS = {int: "a whole number", str: "text in quotes", bool: "true or false", list: "a list", dict: "a table"}
+KINDS = {
+    int: "a whole number",
+    str: "text in quotes",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 
 
 def _want(value: Any, kind: type, where: str) -> Any:
-    if type(value) is not kind:  # bool is an int to isinstance, but never what a file should say for one
+    if (
+        type(value) is not kind
+    ):  # bool is an int to isinstance, but never what a file should say for one
         raise UsageError(f"{where}: must be {KINDS[kind]}, got {shown(repr(value))}")
     return value

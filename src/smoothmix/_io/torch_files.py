@@ -30,8 +30,14 @@ def load_plain(path: Path) -> Any:
         # Mapped into memory, no tensor can be declared larger than the file.
         return torch.load(path, map_location="cpu", weights_only=True, mmap=layout == "zip")
     except ForbiddenNameError as error:
-        what = "more than plain tensors" if str(error).startswith("torch.") else "code, not only tensors"
-        raise CheckpointError(f"{path} holds {what} ({shown(error)}); smoothmix never runs code from a file") from None
+        what = (
+            "more than plain tensors"
+            if str(error).startswith("torch.")
+            else "code, not only tensors"
+        )
+        raise CheckpointError(
+            f"{path} holds {what} ({shown(error)}); smoothmix never runs code from a file"
+        ) from None
     except (CheckpointError, FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     except Exception as error:
@@ -91,7 +97,8 @@ def _is_plain_archive(members: Sequence[zipfile.ZipInfo], size: int) -> bool:
         and all(map(_is_safe_name, names))
         and not any(name.endswith("/constants.pkl") for name in names)
         and all(
-            member.compress_type == zipfile.ZIP_STORED and member.file_size == member.compress_size <= size
+            member.compress_type == zipfile.ZIP_STORED
+            and member.file_size == member.compress_size <= size
             for member in members
         )
     )
@@ -99,4 +106,8 @@ def _is_plain_archive(members: Sequence[zipfile.ZipInfo], size: int) -> bool:
 
 def _is_safe_name(name: str) -> bool:
     """Whether a member's name stays below the folder that an archive is unpacked into."""
-    return not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts and "\\" not in name
+    return (
+        not PurePosixPath(name).is_absolute()
+        and ".." not in PurePosixPath(name).parts
+        and "\\" not in name
+    )

@@ -153,16 +153,23 @@ class _Machine:
 
     def update(self, items: list[Any]) -> None:
         target = self.top()
-        _require(type(target) in (dict, _Ordered) and len(items) % 2 == 0, "something set in what is no dict")
+        _require(
+            type(target) in (dict, _Ordered) and len(items) % 2 == 0,
+            "something set in what is no dict",
+        )
         for key, value in zip(items[::2], items[1::2], strict=True):
             # Tuples may take forever to hash, and large numbers can be chosen to have one hash.
-            _require(type(key) is str or (type(key) is int and abs(key) < 2**31), "a key that is no text")
+            _require(
+                type(key) is str or (type(key) is int and abs(key) < 2**31), "a key that is no text"
+            )
             target[key] = value
 
     def load_storage(self) -> None:
         """A persistent id: ("storage", type, key, location, count), and None more in legacy files."""
         match self.pop():
-            case ("storage", _Name(path), str(key), str(), int(numel), *rest) if path in ITEM_SIZES and numel >= 0:
+            case ("storage", _Name(path), str(key), str(), int(numel), *rest) if (
+                path in ITEM_SIZES and numel >= 0
+            ):
                 _require(rest in ([], [None]), "a view of a storage")
                 self.budget.store(key, numel * ITEM_SIZES[path])
                 self.stack.append(_Storage(numel, ITEM_SIZES[path]))
@@ -181,11 +188,21 @@ class _Machine:
             case "collections.Counter", (dict() as counts,):  # in what learning rate schedules save
                 self.budget.use(ENTRY * len(counts))
                 return _Opaque()
-            case "torch._utils._rebuild_tensor_v2", (_Storage() as storage, int(), shape, stride, bool(), *rest):
+            case "torch._utils._rebuild_tensor_v2", (
+                _Storage() as storage,
+                int(),
+                shape,
+                stride,
+                bool(),
+                *rest,
+            ):
                 hooks = [value for value in rest if value is not None]
                 _require(_whole_numbers(shape) and _whole_numbers(stride), "a shape that is none")
                 _require(math.prod(shape) <= storage.numel, "a tensor larger than its numbers")
-                _require(len(rest) <= 2 and all(type(value) is _Ordered for value in hooks), "a tensor with more to it")
+                _require(
+                    len(rest) <= 2 and all(type(value) is _Ordered for value in hooks),
+                    "a tensor with more to it",
+                )
                 self.budget.use(math.prod(shape) * storage.item_size)
                 return _Opaque()
             case "torch._utils._rebuild_parameter", (_Opaque(), bool(), _Ordered()):
@@ -233,7 +250,19 @@ NAMES = frozenset(
         "torch._utils._rebuild_parameter",
         "torch.Size",
         "torch.device",
-        *(f"torch.{kind}" for kind in ("float16", "float32", "float64", "bfloat16", "int64", "int32", "uint8", "bool")),
+        *(
+            f"torch.{kind}"
+            for kind in (
+                "float16",
+                "float32",
+                "float64",
+                "bfloat16",
+                "int64",
+                "int32",
+                "uint8",
+                "bool",
+            )
+        ),
     }
 )
 
@@ -246,7 +275,8 @@ VALUES: Mapping[str, Callable[[Any], Any]] = {
     "EMPTY_DICT": lambda _: {},
     "GLOBAL": _name,
     **dict.fromkeys(
-        ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING"), lambda value: value
+        ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING"),
+        lambda value: value,
     ),
 }
 """Instructions that push a value made of their argument."""

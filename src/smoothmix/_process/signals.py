@@ -102,7 +102,9 @@ def sigterm_raises() -> Iterator[None]:
         with _hearing(signal.SIGTERM, leave):
             yield
     except _Now as now:
-        raise Stopped("stopped by SIGTERM; what was done is on disk, and the same command goes on from there") from now
+        raise Stopped(
+            "stopped by SIGTERM; what was done is on disk, and the same command goes on from there"
+        ) from now
 
 
 @contextmanager
@@ -131,7 +133,9 @@ def stop_on_interrupt(request: StopRequest, tell: Callable[[], None]) -> Iterato
 
 @contextmanager
 def _hearing(what: signal.Signals, answer: Callable[[], None]) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # only the main thread can hear signals
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # only the main thread can hear signals
         yield
         return
     owner = os.getpid()

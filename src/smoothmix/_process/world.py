@@ -40,7 +40,9 @@ class Place:
         >>> [Place(rank, 3).share(range(10, 18)) for rank in range(3)]
         [range(10, 12), range(12, 15), range(15, 18)]
         """
-        first, last = (len(positions) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+        first, last = (
+            len(positions) * rank // self.world_size for rank in (self.rank, self.rank + 1)
+        )
         return positions[first:last]
 
 
@@ -66,7 +68,9 @@ def place(environment: Mapping[str, str] = os.environ) -> Place:
     if world_size == 1:
         return Place()
     if "RANK" not in environment:
-        raise UsageError(f"WORLD_SIZE is {world_size}, but RANK is not set: start all processes with torchrun")
+        raise UsageError(
+            f"WORLD_SIZE is {world_size}, but RANK is not set: start all processes with torchrun"
+        )
     local = _number(environment, "LOCAL_RANK", 0), _number(environment, "LOCAL_WORLD_SIZE", 1)
     return Place(_number(environment, "RANK", 0), world_size, *local)
 
@@ -76,4 +80,6 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(value)
     except ValueError:
-        raise UsageError(f"the environment variable {name} must be a whole number, got {value!r}") from None
+        raise UsageError(
+            f"the environment variable {name} must be a whole number, got {value!r}"
+        ) from None

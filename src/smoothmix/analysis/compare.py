@@ -68,7 +68,9 @@ QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
     "alpha": _certification("alpha"),
     "the guarantee": lambda m: m.settings.guarantee if m.settings else NOT_RECORDED,
     "precision": _certification("precision"),
-    "the data set": lambda m: f"{m.settings.data} {m.settings.split}" if m.settings else NOT_RECORDED,
+    "the data set": lambda m: (
+        f"{m.settings.data} {m.settings.split}" if m.settings else NOT_RECORDED
+    ),
     "the data behind its name": lambda m: m.settings.data_hash if m.settings else NOT_RECORDED,
     "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
 }
@@ -168,14 +170,20 @@ def warnings_about(every: Sequence[Measured]) -> list[str]:
     few = [m for m in every if TOO_FEW_IMAGES <= len(m) < FEW_IMAGES]
     said = [f"not to be compared as they stand: {difference}" for difference in what_differs(every)]
     if too_few:
-        said.append(f"too few images for intervals of means that can be trusted: {_with_images(too_few)}")
+        said.append(
+            f"too few images for intervals of means that can be trusted: {_with_images(too_few)}"
+        )
     if few:
         said.append(f"few images, so wide intervals: {_with_images(few)}")
     if any(m.paper_rounding for m in every):
-        said.append("radii are rounded to nearest at three digits, as in the paper's logs, which is not sound")
+        said.append(
+            "radii are rounded to nearest at three digits, as in the paper's logs, which is not sound"
+        )
     notes: dict[str, list[str]] = {}
     for m in every:
-        grave = [note for note in (m.config.notes if m.config else ()) if note == TESTED_ON_TRAINING]
+        grave = [
+            note for note in (m.config.notes if m.config else ()) if note == TESTED_ON_TRAINING
+        ]
         for note in (*grave, *m.notes):
             notes.setdefault(note, []).append(m.name)
     if capped := [f"{m.name} ({m.at_the_limit:,})" for m in every if m.at_the_limit > len(m) / 2]:

@@ -65,7 +65,9 @@ def means(values: ArrayLike, *, confidence: float = CONFIDENCE) -> list[Estimate
     require_confidence(confidence)
     rows = np.atleast_2d(np.asarray(values, dtype=np.float64))
     require(rows.shape[1] > 0, "an interval needs at least one image")
-    resampled = np.concatenate([weights @ rows.T for weights in _resamples(rows.shape[1], confidence)])
+    resampled = np.concatenate(
+        [weights @ rows.T for weights in _resamples(rows.shape[1], confidence)]
+    )
     tail = _tail((1 - confidence) / 2, rows.shape[1])
     low, high = np.quantile(resampled, [tail, 1 - tail], axis=0)
     value = rows.mean(axis=1)
@@ -94,7 +96,13 @@ def means_of(every: Sequence[ArrayLike], *, confidence: float = CONFIDENCE) -> l
     found: dict[int, Estimate] = {}
     for length in {len(values) for values in arrays}:
         alike = [i for i, values in enumerate(arrays) if len(values) == length]
-        found |= dict(zip(alike, means(np.stack([arrays[i] for i in alike]), confidence=confidence), strict=True))
+        found |= dict(
+            zip(
+                alike,
+                means(np.stack([arrays[i] for i in alike]), confidence=confidence),
+                strict=True,
+            )
+        )
     return [found[i] for i in range(len(arrays))]
 
 
@@ -112,4 +120,7 @@ def _resamples(images: int, confidence: float) -> Iterator[Floats]:
 def require_confidence(confidence: float) -> None:
     """Refuse a confidence that is none, or that resampling could not give in an hour."""
     require(0 < confidence < 1, f"confidence must lie strictly between 0 and 1, got {confidence}")
-    require(confidence <= MOST_CONFIDENT, f"confidence can be {MOST_CONFIDENT} at most, got {confidence}")
+    require(
+        confidence <= MOST_CONFIDENT,
+        f"confidence can be {MOST_CONFIDENT} at most, got {confidence}",
+    )

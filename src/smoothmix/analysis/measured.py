@@ -116,7 +116,9 @@ class Measured:
         """How many images have the largest radius that the draws can certify; 0 where that is not known."""
         if self.largest_radius is None or self.paper_rounding:
             return 0
-        return int((self.counted >= self.largest_radius - 2e-6).sum())  # files round down at six decimals
+        return int(
+            (self.counted >= self.largest_radius - 2e-6).sum()
+        )  # files round down at six decimals
 
     def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
         """Average certified radius."""
@@ -135,7 +137,9 @@ class Measured:
         """Share of images without an answer; None where wrong images were skipped, and so not measured."""
         if self.skips_wrong:
             return None
-        return intervals.share(int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence)
+        return intervals.share(
+            int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence
+        )
 
     @cached_property
     def probability_told(self) -> Floats:
@@ -153,7 +157,9 @@ class Measured:
         order = np.argsort(self.idx)
         rows = order[np.searchsorted(self.idx, images, sorter=order)]
         names = ("idx", "label", "predict", "radius", "printed", "probability")
-        file = replace(self.file, rows=tuple(self.file.rows[row] for row in rows) if self.file.rows else ())
+        file = replace(
+            self.file, rows=tuple(self.file.rows[row] for row in rows) if self.file.rows else ()
+        )
         return replace(self, file=file, **{name: getattr(self, name)[rows] for name in names})
 
     def as_in_the_paper(self) -> Measured:
@@ -169,12 +175,22 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
     # Also certificates-alpha0.01.tsv, which was recomputed; a file of another name may be of another run.
-    config, training = _run(file.path.parent) if file.path.name.startswith("certificates") else (None, ())
-    if config and file.settings and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}"):
+    config, training = (
+        _run(file.path.parent) if file.path.name.startswith("certificates") else (None, ())
+    )
+    if (
+        config
+        and file.settings
+        and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}")
+    ):
         # Someone's own network was certified into a folder that holds another run.
         config, training = None, ()
     return from_file(
-        file, name=name or _title(file, config), paper_rounding=paper_rounding, config=config, training=training
+        file,
+        name=name or _title(file, config),
+        paper_rounding=paper_rounding,
+        config=config,
+        training=training,
     )
 
 
@@ -185,7 +201,9 @@ def _require_votes_to_agree(file: Certificates) -> None:
     problems = certificates.verify(file).problems
     if problems:
         more = f" (and {counted(len(problems) - 1, 'problem')} more)" if len(problems) > 1 else ""
-        raise CertificateError(f"{file.path}: {problems[0]}{more}; `smoothmix certificates verify` tells all")
+        raise CertificateError(
+            f"{file.path}: {problems[0]}{more}; `smoothmix certificates verify` tells all"
+        )
 
 
 def from_file(
@@ -222,7 +240,9 @@ def from_file(
 def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> Floats:
     if any(row.has_votes for row in file.rows):
         pairs = [(row.counts or {}, row.selected, row.n) for row in file.rows]
-        return np.array([votes.get(chosen or 0, 0) / n if n else math.nan for votes, chosen, n in pairs])
+        return np.array(
+            [votes.get(chosen or 0, 0) / n if n else math.nan for votes, chosen, n in pairs]
+        )
     if sigma is None:
         return np.full(len(radius), math.nan)
     return np.where(radius > 0, ndtr(radius / sigma), math.nan)
@@ -283,7 +303,15 @@ def _epoch(text: str) -> dict[str, Any]:
 def unique_names(every: Sequence[Measured]) -> list[Measured]:
     """The same files under names that tell them apart: with their folders where two of one sigma are called alike."""
     keys = [(m.name, m.sigma) for m in every]
-    named = [replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m for m in every]
+    named = [
+        replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m
+        for m in every
+    ]
     keys = [(m.name, m.sigma) for m in named]
-    earlier = [keys[:number].count(key) for number, key in enumerate(keys)]  # the same file given twice
-    return [replace(m, name=f"{m.name} {n + 1}") if n else m for m, n in zip(named, earlier, strict=True)]
+    earlier = [
+        keys[:number].count(key) for number, key in enumerate(keys)
+    ]  # the same file given twice
+    return [
+        replace(m, name=f"{m.name} {n + 1}") if n else m
+        for m, n in zip(named, earlier, strict=True)
+    ]

@@ -19,7 +19,9 @@ def certified_accuracy(radius: ArrayLike, correct: ArrayLike, *, at: Iterable[fl
     >>> certified_accuracy([0.0, 0.5, 0.7], [True, True, False], at=[0.0, 0.5, 0.6]).round(3).tolist()
     [0.667, 0.333, 0.0]
     """
-    return share_at_least(np.where(np.asarray(correct, dtype=bool), np.asarray(radius, dtype=np.float64), -1.0), at=at)
+    return share_at_least(
+        np.where(np.asarray(correct, dtype=bool), np.asarray(radius, dtype=np.float64), -1.0), at=at
+    )
 
 
 def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:

@@ -27,12 +27,18 @@ def remarks(file: Certificates, *, sigma: float | None, paper_rounding: bool) ->
 def _unchecked(file: Certificates) -> list[str]:
     if file.settings is not None or not any(row.has_votes for row in file.rows):
         return []
-    return [f"has no {settings_path(file.path).name} beside it: its radii cannot be computed again from their votes"]
+    return [
+        f"has no {settings_path(file.path).name} beside it: its radii cannot be computed again from their votes"
+    ]
 
 
 def _unfinished(file: Certificates) -> list[str]:
     missing = len(file.missing)
-    return [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"] if missing else []
+    return (
+        [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"]
+        if missing
+        else []
+    )
 
 
 def _stopped(file: Certificates) -> list[str]:
@@ -40,7 +46,11 @@ def _stopped(file: Certificates) -> list[str]:
     if file.settings is None or file.settings.stopping is None:
         return []
     draws = np.mean([row.n or 0 for row in file.rows])
-    told = "; ACR and accuracy at other radii would be higher with more draws" if file.settings.stopping.radii else ""
+    told = (
+        "; ACR and accuracy at other radii would be higher with more draws"
+        if file.settings.stopping.radii
+        else ""
+    )
     said = [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
     if undecided := _undecided(file.rows, file.settings.certification, file.settings.stopping):
         said.append(
@@ -52,12 +62,18 @@ def _stopped(file: Certificates) -> list[str]:
 
 def _undecided(rows: Sequence[Certificate], how: Certification, stopping: Stopping) -> int:
     """How many images had not had enough draws by the file's own rules."""
-    drawn = [row for row in rows if row.n and row.counts and row.selection_counts and row.selected is not None]
+    drawn = [
+        row
+        for row in rows
+        if row.n and row.counts and row.selection_counts and row.selected is not None
+    ]
     if not drawn:
         return 0
     votes = np.array([[(row.counts or {}).get(row.selected or 0, 0), row.n or 0] for row in drawn])
     before = np.array([(row.selection_counts or {}).get(row.selected or 0, 0) for row in drawn])
-    enough = decided(*votes.T, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=stopping)
+    enough = decided(
+        *votes.T, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=stopping
+    )
     return int((~enough).sum())
 
 

@@ -27,7 +27,9 @@ def paper_rounded(radius: ArrayLike) -> Floats:
     >>> paper_rounded([1.4951, 0.05124]).tolist()
     [1.5, 0.0512]
     """
-    return np.array([float(f"{r:.{PAPER_DIGITS}}") for r in np.asarray(radius, dtype=np.float64).tolist()])
+    return np.array(
+        [float(f"{r:.{PAPER_DIGITS}}") for r in np.asarray(radius, dtype=np.float64).tolist()]
+    )
 
 
 def lower_end(radius: ArrayLike) -> Floats:
@@ -43,8 +45,12 @@ def lower_end(radius: ArrayLike) -> Floats:
     digits = max((len(text.normalize().as_tuple().digits) for text in texts.values()), default=0)
     if digits >= EXACT_DIGITS:
         return np.asarray(radius, dtype=np.float64)
-    decimals = max((-int(text.normalize().as_tuple().exponent) for text in texts.values()), default=0)
-    if digits <= PAPER_DIGITS and len(texts) < FEW:  # they may all end in zeros: taken for the field's three digits
+    decimals = max(
+        (-int(text.normalize().as_tuple().exponent) for text in texts.values()), default=0
+    )
+    if (
+        digits <= PAPER_DIGITS and len(texts) < FEW
+    ):  # they may all end in zeros: taken for the field's three digits
         digits, decimals = PAPER_DIGITS, EXACT_DIGITS
     least = {value: _least(text, digits, decimals) for value, text in texts.items()}
     return np.array([least[value] for value in printed])

@@ -67,11 +67,22 @@ class _Call:
     def slow(self) -> bool:
         """Whether it will need a gradient that is worth the trouble."""
         x, weight = self.input, self.weight
-        plain = self.groups == 1 and _pair(self.dilation) == (1, 1) and not isinstance(self.padding, str)
-        wanted = torch.is_grad_enabled() and x.requires_grad and not torch.is_autocast_enabled("cpu")
+        plain = (
+            self.groups == 1
+            and _pair(self.dilation) == (1, 1)
+            and not isinstance(self.padding, str)
+        )
+        wanted = (
+            torch.is_grad_enabled() and x.requires_grad and not torch.is_autocast_enabled("cpu")
+        )
         fits = x.device.type == "cpu" and x.dim() == 4 and x.dtype == weight.dtype == torch.float32
         channels = weight.shape[1]
-        return plain and wanted and fits and (_few(channels, _pair(self.stride)) or channels % LANES > 0)
+        return (
+            plain
+            and wanted
+            and fits
+            and (_few(channels, _pair(self.stride)) or channels % LANES > 0)
+        )
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -90,7 +101,12 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, int], padding: tuple[int, int]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
     ) -> Tensor:
         # Without a gradient for the weights (in an attack) only the shape of x is needed, not its values.
         ctx.save_for_backward(weight, x if ctx.needs_input_grad[1] else None)
@@ -112,7 +128,11 @@ class _Convolution(torch.autograd.Function):
 
 
 def input_gradient(
-    gradient: Tensor, weight: Tensor, shape: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+    gradient: Tensor,
+    weight: Tensor,
+    shape: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
 ) -> Tensor:
     """What a convolution's output gradient is to its input, which has the given shape."""
     if _few(shape[1], stride):
@@ -126,14 +146,18 @@ def input_gradient(
     return padded[:, :channels]
 
 
-def _by_shifts(gradient: Tensor, weight: Tensor, shape: Sequence[int], padding: Sequence[int]) -> Tensor:
+def _by_shifts(
+    gradient: Tensor, weight: Tensor, shape: Sequence[int], padding: Sequence[int]
+) -> Tensor:
     """Each weight of the kernel carries the output's gradient, mixed over channels, to the place that it reads from."""
     batch, channels, height, width = shape
     outputs, _, rows, columns = weight.shape
     tall, broad = gradient.shape[2:]
     pixels = gradient.permute(0, 2, 3, 1).reshape(-1, outputs)
     # [channels * rows * columns, outputs] @ [outputs, pixels]: each shift's numbers lie together.
-    shifted = (weight.reshape(outputs, -1).t() @ pixels.t()).view(channels, rows, columns, batch, tall, broad)
+    shifted = (weight.reshape(outputs, -1).t() @ pixels.t()).view(
+        channels, rows, columns, batch, tall, broad
+    )
     total = gradient.new_zeros(channels, batch, height + 2 * padding[0], width + 2 * padding[1])
     for row in range(rows):
         for column in range(columns):
@@ -143,7 +167,12 @@ def _by_shifts(gradient: Tensor, weight: Tensor, shape: Sequence[int], padding: 
 
 
 def _backward(
-    gradient: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], mask: list[bool]
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
     by_input, by_weight, by_bias = torch.ops.aten.convolution_backward(
         gradient, x, weight, [weight.shape[0]], stride, padding, [1, 1], False, [0, 0], 1, mask

@@ -65,7 +65,12 @@ def ball(centre: Tensor, radius: float) -> Constraint:
 
 
 def smoothed_gradient(
-    model: nn.Module, forward: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, *, floor: float = 0.0
+    model: nn.Module,
+    forward: Callable[[Tensor], Tensor],
+    x: Tensor,
+    y: Tensor,
+    *,
+    floor: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Gradient of the attack's objective at x, and the smoothed prediction there as log-probabilities.
 
@@ -147,7 +152,9 @@ def ddn(
         length = l2_norm(offset)
         nearer = fooled & (length < best_norm)
         best, best_norm = torch.where(nearer, point, best), torch.where(nearer, length, best_norm)
-        offset = offset + (0.505 + 0.495 * math.cos(math.pi * k / steps)) * unit_l2_or_random(gradient)
+        offset = offset + (0.505 + 0.495 * math.cos(math.pi * k / steps)) * unit_l2_or_random(
+            gradient
+        )
         norm = norm * torch.where(fooled, 1 - gamma, 1 + gamma)
         point = quantise(x + offset * (norm / l2_norm(offset).clamp_min(1e-12)))
     return torch.where(l2_norm(best - x) > radius, quantise(project_l2(best, x, radius)), best)

@@ -1,9 +1,23 @@
 """Certificates: the row and the file, to be read and checked by anyone, without a network and without torch."""
 
 from smoothmix.certificates.file import Certificates, Writer, read, writing
-from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, dense, from_votes, sparse
+from smoothmix.certificates.row import (
+    COLUMNS,
+    FIELD_COLUMNS,
+    Certificate,
+    dense,
+    from_votes,
+    sparse,
+)
 from smoothmix.certificates.settings import FileSettings, settings_path
-from smoothmix.certificates.tools import Verification, export_field_log, merge, recompute, save, verify
+from smoothmix.certificates.tools import (
+    Verification,
+    export_field_log,
+    merge,
+    recompute,
+    save,
+    verify,
+)
 
 __all__ = [
     "COLUMNS",

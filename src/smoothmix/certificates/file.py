@@ -80,7 +80,9 @@ def _text(path: Path) -> str:
     try:
         data = unpacked(path, LARGEST_FILE)
         if len(data) > LARGEST_FILE:
-            raise CertificateError(f"{path}: holds more than {LARGEST_FILE:,} bytes, which no certificate file does")
+            raise CertificateError(
+                f"{path}: holds more than {LARGEST_FILE:,} bytes, which no certificate file does"
+            )
         return data.decode()
     except FileNotFoundError:
         folder = RunFolder(path.parent)
@@ -88,7 +90,9 @@ def _text(path: Path) -> str:
         what = f"; certify it first: smoothmix certify {path.parent}" if first else ""
         raise UsageError(f"{path}: there is no such certificate file{what}") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise CertificateError(f"{path}: cannot be read ({error or type(error).__name__})") from error
+        raise CertificateError(
+            f"{path}: cannot be read ({error or type(error).__name__})"
+        ) from error
 
 
 def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
@@ -101,14 +105,20 @@ def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
             header = line.removesuffix("\r").split("\t")
             _check_header(header, path)
             continue
-        row = _parse_line(line, header, f"{path}, line {number}") if whole else _parse_tail(line, header, path, number)
+        row = (
+            _parse_line(line, header, f"{path}, line {number}")
+            if whole
+            else _parse_tail(line, header, path, number)
+        )
         if row is None:
             notes.append(f"line {number} is cut off and was left out")
             continue
         _note_double(seen, row.idx, number, path)
         rows.append(row)
         if len(rows) > MOST_IMAGES:
-            raise CertificateError(f"{path}: holds more than {MOST_IMAGES:,} rows, which no data set needs")
+            raise CertificateError(
+                f"{path}: holds more than {MOST_IMAGES:,} rows, which no data set needs"
+            )
     return rows, notes
 
 
@@ -140,7 +150,9 @@ def _check_header(header: list[str], path: Path) -> None:
     expected = COLUMNS if "counts" in header else FIELD_COLUMNS
     lacking = [name for name in expected if name not in header]
     if lacking:
-        raise CertificateError(f"{path}, line 1: not a certificate file (no column {', '.join(lacking)})")
+        raise CertificateError(
+            f"{path}, line 1: not a certificate file (no column {', '.join(lacking)})"
+        )
 
 
 def _parse_line(line: str, header: list[str], where: str) -> Certificate:
@@ -155,7 +167,9 @@ def _parse_line(line: str, header: list[str], where: str) -> Certificate:
 
 def _note_double(seen: dict[int, int], idx: int, number: int, path: Path) -> None:
     if idx in seen:
-        raise CertificateError(f"{path}, line {number}: image {idx} is there already, in line {seen[idx]}")
+        raise CertificateError(
+            f"{path}, line {number}: image {idx} is there already, in line {seen[idx]}"
+        )
     seen[idx] = number
 
 
@@ -227,7 +241,9 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
             settings.save(settings_path(path))
         else:
             versions = continued_versions(path, earlier, settings)
-            writer.announced = replace(earlier, images=max(earlier.images, settings.images), versions=versions)
+            writer.announced = replace(
+                earlier, images=max(earlier.images, settings.images), versions=versions
+            )
             writer.announced.save(settings_path(path))
         try:
             yield writer
@@ -263,7 +279,9 @@ def continued_versions(path: Path, earlier: FileSettings, settings: FileSettings
     for name in ("torch", "numpy"):
         old, new = earlier.versions.get(name), settings.versions.get(name)
         if old and new and new not in old.split(", "):
-            warnings.warn(f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4)
+            warnings.warn(
+                f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4
+            )
     return joined_versions(earlier.versions, settings.versions)
 
 

@@ -43,7 +43,12 @@ def load_begun(path: Path, settings: FileSettings) -> dict[int, Certificate]:
 def _fits(row: Certificate, settings: FileSettings) -> bool:
     """Whether a run of these settings can have left an image like this: all of its selection and some whole blocks."""
     how = settings.certification
-    if row.counts is None or row.selection_counts is None or row.n is None or row.idx not in settings.indices:
+    if (
+        row.counts is None
+        or row.selection_counts is None
+        or row.n is None
+        or row.idx not in settings.indices
+    ):
         return False
     return (
         max((*row.counts, *row.selection_counts, 0)) < settings.num_classes
@@ -97,5 +102,8 @@ def forget_begun(path: Path, whole: Certificates) -> None:
 def remove_begun(path: Path) -> None:
     """Forget them: the file is finished."""
     kept = begun_path(path)
-    for file in (kept, settings_path(kept)):  # the rows first: without settings they could be taken for another's
+    for file in (
+        kept,
+        settings_path(kept),
+    ):  # the rows first: without settings they could be taken for another's
         file.unlink(missing_ok=True)

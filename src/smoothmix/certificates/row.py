@@ -77,7 +77,9 @@ def from_votes(
     selected = top_class(selection_counts)
     n = sum(counts.values())
     if bound is None:
-        bound = _bound(counts.get(selected, 0), n, selection_counts, selected, alpha=alpha, mode=mode)
+        bound = _bound(
+            counts.get(selected, 0), n, selection_counts, selected, alpha=alpha, mode=mode
+        )
     if mode == "exact" and planned is not None and n < planned:
         bound = 0.0
     certified = bound > 0.5
@@ -98,12 +100,18 @@ def from_votes(
     )
 
 
-def _bound(k: int, n: int, selection: Mapping[int, int], selected: int, *, alpha: float, mode: Mode) -> float:
+def _bound(
+    k: int, n: int, selection: Mapping[int, int], selected: int, *, alpha: float, mode: Mode
+) -> float:
     """What the probability of the selected class is at least, by the guarantee asked for."""
     if n == 0:
         return 0.0
     if mode == "anytime":
-        return float(anytime.lower_bound(k, n, k0=selection[selected], n0=sum(selection.values()), alpha=alpha))
+        return float(
+            anytime.lower_bound(
+                k, n, k0=selection[selected], n0=sum(selection.values()), alpha=alpha
+            )
+        )
     return float(lower_bound(k, n, alpha=alpha))
 
 
@@ -136,7 +144,9 @@ def round_down(value: float) -> float:
     >>> round_down(0.9999999)
     0.999999
     """
-    if not abs(value) < WHOLE:  # what has no decimals has none to lose, and not a number stays what it is
+    if (
+        not abs(value) < WHOLE
+    ):  # what has no decimals has none to lose, and not a number stays what it is
         return value
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
@@ -144,8 +154,16 @@ def round_down(value: float) -> float:
 def to_line(row: Certificate) -> str:
     """The row as a line of our file, newline included."""
     if row.counts is None or row.selection_counts is None or row.p_lower is None:
-        raise CertificateError(f"image {row.idx} has no votes, so it cannot be written as a certificate of ours")
-    ours = (f"{row.p_lower:.6f}", row.n, votes_text(row.counts), row.selected, votes_text(row.selection_counts))
+        raise CertificateError(
+            f"image {row.idx} has no votes, so it cannot be written as a certificate of ours"
+        )
+    ours = (
+        f"{row.p_lower:.6f}",
+        row.n,
+        votes_text(row.counts),
+        row.selected,
+        votes_text(row.selection_counts),
+    )
     return "\t".join(map(str, (*_field_cells(row), *ours))) + "\n"
 
 
@@ -155,7 +173,14 @@ def to_field_line(row: Certificate) -> str:
 
 
 def _field_cells(row: Certificate) -> tuple[object, ...]:
-    return row.idx, row.label, row.predict, f"{row.radius:.6f}", int(row.correct), f"{row.seconds:.3f}"
+    return (
+        row.idx,
+        row.label,
+        row.predict,
+        f"{row.radius:.6f}",
+        int(row.correct),
+        f"{row.seconds:.3f}",
+    )
 
 
 def from_cells(cells: Mapping[str, str]) -> Certificate:
@@ -202,8 +227,13 @@ def votes_from(text: str) -> dict[int, int]:
     votes: dict[int, int] = {}
     for pair in text.split(",") if text else ():
         c, colon, count = pair.partition(":")
-        if not (colon and c.isascii() and c.isdigit() and count.isascii() and count.isdigit()) or int(c) in votes:
-            raise ValueError(f"votes must read class:count,... with each class once, got {text[:80]!r}")
+        if (
+            not (colon and c.isascii() and c.isdigit() and count.isascii() and count.isdigit())
+            or int(c) in votes
+        ):
+            raise ValueError(
+                f"votes must read class:count,... with each class once, got {text[:80]!r}"
+            )
         votes[int(c)] = int(count)
     if max(votes, default=0) >= MOST_CLASSES or sum(votes.values()) > MOST_VOTES:
         raise ValueError(f"votes beyond what can be counted: {text[:80]!r}")
@@ -229,7 +259,9 @@ def seconds_from(text: str) -> float:
 
 def _whole(cells: Mapping[str, str], name: str, *, least: int) -> int:
     text = cells[name].strip()
-    value = int(text) if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() else None
+    value = (
+        int(text) if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() else None
+    )
     if value is None or not least <= value < 2**62:
         raise ValueError(f"{name} must be a whole number of {least} or more, got {text[:80]!r}")
     return value

@@ -88,17 +88,25 @@ class FileSettings:
     """Of the software that wrote it, for the record."""
 
     def __post_init__(self) -> None:
-        require(self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}")
+        require(
+            self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}"
+        )
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.images >= 1, f"images must be at least 1, got {self.images}")
-        require(self.images <= MOST_IMAGES, f"images must be at most {MOST_IMAGES:,}, got {self.images}")
+        require(
+            self.images <= MOST_IMAGES, f"images must be at most {MOST_IMAGES:,}, got {self.images}"
+        )
         require(self.skip <= MOST_IMAGES, f"skip must be at most {MOST_IMAGES:,}, got {self.skip}")
         require(self.mode in MODES, f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
         require(
-            (self.mode == "anytime") == (self.stopping is not None), f"mode {self.mode} does not go with its stopping"
+            (self.mode == "anytime") == (self.stopping is not None),
+            f"mode {self.mode} does not go with its stopping",
         )
         budget = self.stopping.max_draws if self.stopping else self.certification.n
-        require(budget == self.certification.n, f"n is {self.certification.n}, but drawing may go on to {budget}")
+        require(
+            budget == self.certification.n,
+            f"n is {self.certification.n}, but drawing may go on to {budget}",
+        )
         parse_shard(self.shard)
         _logits(self.trial)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
@@ -123,7 +131,11 @@ class FileSettings:
         how = self.certification
         if self.stopping is None:
             return f"exact, n {how.n:,}"
-        rules = [f"radii {', '.join(f'{r:g}' for r in self.stopping.radii)} decided"] if self.stopping.radii else []
+        rules = (
+            [f"radii {', '.join(f'{r:g}' for r in self.stopping.radii)} decided"]
+            if self.stopping.radii
+            else []
+        )
         if self.stopping.tolerance is not None:
             rules.append(f"the radius within {self.stopping.tolerance:g}")
         return f"anytime, {' and '.join([*rules, f'at most {how.n:,} draws'])}"
@@ -186,7 +198,9 @@ FREE = ("images", "versions", "weights", "data_note")
 """Settings in which two parts of one file may differ: none of them changes a row."""
 
 
-def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] = FREE) -> list[str]:
+def differences(
+    there: FileSettings, here: FileSettings, *, free: Sequence[str] = FREE
+) -> list[str]:
     """What differs between two settings, in words, apart from what is free to."""
     pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
     old_how, new_how = there.certification, here.certification
@@ -196,10 +210,18 @@ def differences(there: FileSettings, here: FileSettings, *, free: Sequence[str] 
     found = [(name, old, new) for name, old, new in pairs if name not in apart and old != new]
     if any(name in ("mode", "stopping") for name, _, _ in found):
         told = ("mode", "stopping", "n")  # all of which the guarantee says in words
-        found = [("the guarantee", there.guarantee, here.guarantee), *(line for line in found if line[0] not in told)]
-    said = [f"{name} is {_text(name, old)} there and {_text(name, new)} here" for name, old, new in found]
+        found = [
+            ("the guarantee", there.guarantee, here.guarantee),
+            *(line for line in found if line[0] not in told),
+        ]
+    said = [
+        f"{name} is {_text(name, old)} there and {_text(name, new)} here"
+        for name, old, new in found
+    ]
     if there.model_hash == here.model_hash and not _same_outcome(there.trial, here.trial):
-        said.append("the network has the same weights and gives other logits: its code or its settings have changed")
+        said.append(
+            "the network has the same weights and gives other logits: its code or its settings have changed"
+        )
     return said
 
 
@@ -209,7 +231,9 @@ def _same_outcome(there: str, here: str) -> bool:
     if not old or not new:
         return True
     largest = max(map(abs, old))
-    return len(old) == len(new) and all(abs(a - b) <= 1e-3 * largest + 1e-6 for a, b in zip(old, new, strict=True))
+    return len(old) == len(new) and all(
+        abs(a - b) <= 1e-3 * largest + 1e-6 for a, b in zip(old, new, strict=True)
+    )
 
 
 def _logits(text: str) -> list[float]:
@@ -217,7 +241,10 @@ def _logits(text: str) -> list[float]:
         found = [float(part) for part in text.split()]
     except ValueError:
         found = [math.nan]
-    require(all(map(math.isfinite, found)), f"trial must be numbers with blanks between them, got {text[:40]!r}")
+    require(
+        all(map(math.isfinite, found)),
+        f"trial must be numbers with blanks between them, got {text[:40]!r}",
+    )
     return found
 
 
@@ -252,7 +279,9 @@ def software_versions() -> dict[str, str]:
     for package in ("torch", "numpy", "scipy"):
         try:
             found[package] = version(package)
-        except PackageNotFoundError:  # pragma: no cover - certificates are read where torch is not installed
+        except (
+            PackageNotFoundError
+        ):  # pragma: no cover - certificates are read where torch is not installed
             continue
     return found
 

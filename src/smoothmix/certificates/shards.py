@@ -75,7 +75,9 @@ def parse_shards(shards: str) -> tuple[tuple[int, ...], int]:
     match = re.fullmatch(r"([1-9]\d{0,8}(?:,[1-9]\d{0,8})*)/([1-9]\d{0,8})", shards, re.ASCII)
     numbers = tuple(sorted({int(text) for text in match[1].split(",")})) if match else ()
     good = match is not None and numbers[-1] <= int(match[2])
-    require(good, f"a shard is written part/parts, such as 2/3, or several as 2,3/8, got {shards!r}")
+    require(
+        good, f"a shard is written part/parts, such as 2/3, or several as 2,3/8, got {shards!r}"
+    )
     assert match is not None
     return numbers, int(match[2])
 
@@ -100,9 +102,13 @@ def _count_rows(path: Path, size: int, changed: int) -> int:
 
 def parts_beside(path: Path) -> list[Part]:
     """All parts whose files are beside a whole file, or where it is to be."""
-    pattern = re.compile(rf"{re.escape(path.stem)}-([1-9]\d*)-of-([1-9]\d*)\.(?:tsv|toml)", re.ASCII)
+    pattern = re.compile(
+        rf"{re.escape(path.stem)}-([1-9]\d*)-of-([1-9]\d*)\.(?:tsv|toml)", re.ASCII
+    )
     names = [file.name for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.t*")]
-    found = {Part(path, int(match[1]), int(match[2])) for match in map(pattern.fullmatch, names) if match}
+    found = {
+        Part(path, int(match[1]), int(match[2])) for match in map(pattern.fullmatch, names) if match
+    }
     return [part for part in sorted(found) if part.number <= part.parts]
 
 
@@ -119,7 +125,9 @@ def _belongs(part: Part, settings: FileSettings) -> bool:
     there = load_settings(part.path)
     if there is None:
         # Put together and removed since it was listed, or a file that has lost its settings.
-        require(not rows_in(part.path), f"{part.path}: has no {settings_path(part.path).name} beside it")
+        require(
+            not rows_in(part.path), f"{part.path}: has no {settings_path(part.path).name} beside it"
+        )
         return False
     own = part.settings(settings)
     if rows_in(part.path):
@@ -196,13 +204,17 @@ class Division:
         return True
 
     def _merged(self) -> Certificates:
-        merged = merge([_checked(part) for part in self.parts if part.settings(self.settings).indices])
+        merged = merge(
+            [_checked(part) for part in self.parts if part.settings(self.settings).indices]
+        )
         before = read(self.path) if rows_in(self.path) else None
         if before is None or before.settings is None or merged.settings is None:
             return merged
         lost = {row.idx for row in before.rows} - {row.idx for row in merged.rows}
         if lost:
-            raise CertificateError(f"{self.path}: has image {min(lost)}, which none of its parts has")
+            raise CertificateError(
+                f"{self.path}: has image {min(lost)}, which none of its parts has"
+            )
         images = max(before.settings.images, merged.settings.images)
         return replace(merged, settings=replace(merged.settings, images=images))
 
@@ -223,7 +235,9 @@ def divide(path: Path, settings: FileSettings, *, asked: int | None, usual: int)
     if division.complete:
         return division
     if len(counts) > 1:
-        raise UsageError(f"{path}: is cut into {counts[0]} and into {counts[1]} parts; delete the parts of one kind")
+        raise UsageError(
+            f"{path}: is cut into {counts[0]} and into {counts[1]} parts; delete the parts of one kind"
+        )
     if asked not in (None, number):
         raise UsageError(f"{path}: is cut into {number} parts already: give --shard part/{number}")
     for part in begun:
@@ -241,7 +255,9 @@ def _refuse_another_whole(path: Path, settings: FileSettings) -> None:
     there = load_settings(path)
     if there is None:
         beside = settings_path(path).name
-        raise UsageError(f"{path}: has no {beside} beside it to say how it was made; use another --out")
+        raise UsageError(
+            f"{path}: has no {beside} beside it to say how it was made; use another --out"
+        )
     refuse_others(path, there, settings)
 
 
@@ -261,14 +277,18 @@ def _read(part: Part) -> Certificates | None:
     except UsageError:
         return None
     except CertificateError as error:
-        raise CertificateError(f"{error}; repair that file, or delete it to have its images certified again") from error
+        raise CertificateError(
+            f"{error}; repair that file, or delete it to have its images certified again"
+        ) from error
 
 
 def _checked(part: Part) -> Certificates:
     """A part whose every row follows from its votes."""
     file = _read(part)
     if file is None:
-        raise CertificateError(f"{part.path}: was removed while it was about to be put together with the others")
+        raise CertificateError(
+            f"{part.path}: was removed while it was about to be put together with the others"
+        )
     found = verify(file)
     if not found.ok:
         more = f" and {len(found.problems) - 1} more problems" if len(found.problems) > 1 else ""

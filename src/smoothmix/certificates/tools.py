@@ -11,7 +11,14 @@ import numpy as np
 
 from smoothmix._io.files import atomic_write
 from smoothmix.certificates.file import HEADER, Certificates
-from smoothmix.certificates.row import FIELD_COLUMNS, Certificate, from_votes, to_field_line, to_line, top_class
+from smoothmix.certificates.row import (
+    FIELD_COLUMNS,
+    Certificate,
+    from_votes,
+    to_field_line,
+    to_line,
+    top_class,
+)
 from smoothmix.certificates.settings import (
     FileSettings,
     differences,
@@ -48,7 +55,10 @@ def verify(file: Certificates) -> Verification:
         problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
     if file.settings is not None:
         for row, bound in zip(file.rows, _bounds(file.rows, file.settings), strict=True):
-            problems.extend(f"image {row.idx}: {problem}" for problem in _row_problems(row, file.settings, bound))
+            problems.extend(
+                f"image {row.idx}: {problem}"
+                for problem in _row_problems(row, file.settings, bound)
+            )
     recomputed = sum(row.has_votes for row in file.rows) if file.settings else 0
     return Verification(len(file.rows), recomputed, tuple(problems), tuple(file.missing))
 
@@ -104,10 +114,16 @@ def _bounds(rows: Sequence[Certificate], settings: FileSettings) -> list[float |
         return [None] * len(rows)
     how = settings.certification
     # Draws as the votes have them: a row that claims another number is reported by itself.
-    counts = [(_votes_for(row, row.counts), _draws(row.counts), _votes_for(row, row.selection_counts)) for row in rows]
+    counts = [
+        (_votes_for(row, row.counts), _draws(row.counts), _votes_for(row, row.selection_counts))
+        for row in rows
+    ]
     votes, drawn, before = np.array(counts).T
     sizes = np.array([_draws(row.selection_counts) for row in rows])
-    return [float(bound) for bound in anytime.lower_bound(votes, drawn, k0=before, n0=sizes, alpha=how.alpha)]
+    return [
+        float(bound)
+        for bound in anytime.lower_bound(votes, drawn, k0=before, n0=sizes, alpha=how.alpha)
+    ]
 
 
 def _draws(votes: Mapping[int, int] | None) -> int:
@@ -146,7 +162,9 @@ def recompute(file: Certificates, *, alpha: float) -> Certificates:
     require_alpha(alpha)
     settings = _settings_of(file)
     if not all(row.has_votes for row in file.rows):
-        raise CertificateError(f"{file.path}: has no votes, so nothing can be computed again from it")
+        raise CertificateError(
+            f"{file.path}: has no votes, so nothing can be computed again from it"
+        )
     settings = replace(settings, certification=replace(settings.certification, alpha=alpha))
     bounds = _bounds(file.rows, settings)
     rows = tuple(_again(row, settings, bound) for row, bound in zip(file.rows, bounds, strict=True))
@@ -159,16 +177,22 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
     for other in others:
         found = differences(_unsharded(first), _unsharded(other))
         if found:
-            raise CertificateError(f"{first.path} and {other.path} do not belong together: {'; '.join(found)}")
+            raise CertificateError(
+                f"{first.path} and {other.path} do not belong together: {'; '.join(found)}"
+            )
     merged: dict[int, tuple[Certificate, Path]] = {}
     for file in files:
         for row in file.rows:
             if row.idx in merged:
-                raise CertificateError(f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}")
+                raise CertificateError(
+                    f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}"
+                )
             merged[row.idx] = row, file.path
     every = [_settings_of(file) for file in files]
     versions = joined_versions(*(settings.versions for settings in every))
-    settings = replace(_unsharded(first), images=max(settings.images for settings in every), versions=versions)
+    settings = replace(
+        _unsharded(first), images=max(settings.images for settings in every), versions=versions
+    )
     whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
@@ -204,5 +228,7 @@ def export_field_log(file: Certificates) -> str:
 
 def _settings_of(file: Certificates) -> FileSettings:
     if file.settings is None:
-        raise CertificateError(f"{file.path}: has no {settings_path(file.path).name} beside it to say how it was made")
+        raise CertificateError(
+            f"{file.path}: has no {settings_path(file.path).name} beside it to say how it was made"
+        )
     return file.settings

@@ -67,7 +67,10 @@ def certify_dataset(
     such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together. With `stopping`,
     the guarantee is the anytime one, and each image gets only the draws that it needs; `budget` limits the time.
     """
-    require(stopping is not None or budget is None, "a budget of time goes with rules for stopping: mode anytime")
+    require(
+        stopping is not None or budget is None,
+        "a budget of time goes with rules for stopping: mode anytime",
+    )
     settings = file_settings(
         model,
         dataset,
@@ -80,7 +83,9 @@ def certify_dataset(
         stopping=stopping,
         engine=engine,
     )
-    return certify_file(model, dataset, settings, path=Path(path), budget=budget, on_progress=on_progress)
+    return certify_file(
+        model, dataset, settings, path=Path(path), budget=budget, on_progress=on_progress
+    )
 
 
 def certify_file(
@@ -93,7 +98,10 @@ def certify_file(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificates:
     """Certify what a file of these settings (see `file_settings`) still lacks."""
-    require(bool(settings.indices), f"{path}: part {settings.shard} holds none of the {settings.images} images")
+    require(
+        bool(settings.indices),
+        f"{path}: part {settings.shard} holds none of the {settings.images} images",
+    )
     with writing(path, settings) as writer, file_sampler(model, settings) as sampler:
         fill(writer, sampler, dataset, budget, on_progress)
     if not path.exists():
@@ -115,7 +123,9 @@ def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
     return _sampler(model, how, settings.num_classes, wished(settings), recorded=recorded)
 
 
-def _sampler(model: nn.Module, how: Certification, num_classes: int, engine: Engine, *, recorded: str = "") -> Sampler:
+def _sampler(
+    model: nn.Module, how: Certification, num_classes: int, engine: Engine, *, recorded: str = ""
+) -> Sampler:
     return Sampler(
         model=model,
         sigma=how.sigma,
@@ -137,14 +147,20 @@ def fill(
     earlier: Mapping[int, Certificate] | None = None,
 ) -> None:
     """Certify what the file still lacks."""
-    how, stopping, total = writer.settings.certification, writer.settings.stopping, len(writer.settings.indices)
+    how, stopping, total = (
+        writer.settings.certification,
+        writer.settings.stopping,
+        len(writer.settings.indices),
+    )
     remaining = writer.remaining
     kept = load_begun(writer.path, writer.announced)
     begun = {i: row for i, row in kept.items() if i in remaining}
     # A look at the first images only (--max) keeps what others have had.
     beyond = [row for i, row in kept.items() if i not in writer.settings.indices]
     state = Progress(done=len(writer.done), total=total, planned=0 if stopping else how.n)
-    on_progress(state if stopping else replace(state, draws=sum(row.n or 0 for row in begun.values())))
+    on_progress(
+        state if stopping else replace(state, draws=sum(row.n or 0 for row in begun.values()))
+    )
     say_doubts(how.sigma, dataset)
     images = _images(dataset, remaining)
 
@@ -157,10 +173,22 @@ def fill(
         nonlocal waiting
         waiting = state.drawn
         told = Progress(done=len(writer.done), total=total, in_work=state.images)
-        on_progress(replace(told, draws=state.draws) if stopping else replace(told, draws=waiting, planned=how.n))
+        on_progress(
+            replace(told, draws=state.draws)
+            if stopping
+            else replace(told, draws=waiting, planned=how.n)
+        )
 
     rows = certified_rows(
-        sampler, images, how, stopping, budget=budget, earlier=earlier, begun=begun, keep=keep, on_draws=hear
+        sampler,
+        images,
+        how,
+        stopping,
+        budget=budget,
+        earlier=earlier,
+        begun=begun,
+        keep=keep,
+        on_draws=hear,
     )
     with closing(rows):  # so that they hear of it if this is where one is told to stop
         for row in rows:

@@ -49,7 +49,14 @@ def extend_dataset(
         )
         _take_along_begun(path, old, new, settings)
         with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
-            fill(writer, sampler, dataset, budget, on_progress, earlier={row.idx: row for row in old.rows})
+            fill(
+                writer,
+                sampler,
+                dataset,
+                budget,
+                on_progress,
+                earlier={row.idx: row for row in old.rows},
+            )
             whole = not writer.remaining
         if not whole and not new.exists():
             raise undecided(new)
@@ -84,7 +91,9 @@ def _extended(
     """The settings of a file that is drawn further, or why it cannot be."""
     there = old.settings
     if there is None:
-        raise UsageError(f"{old.path}: has no {settings_path(old.path).name} beside it to say how it was made")
+        raise UsageError(
+            f"{old.path}: has no {settings_path(old.path).name} beside it to say how it was made"
+        )
     if there.mode != "anytime":
         raise UsageError(
             f"{old.path}: was made with a fixed number of draws, and looking at the result before drawing more is not "

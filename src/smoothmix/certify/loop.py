@@ -38,7 +38,10 @@ class Budget:
 
     def __post_init__(self) -> None:
         require(self.seconds > 0, f"seconds must be positive, got {self.seconds}")
-        require(self.seconds_per_image > 0, f"seconds-per-image must be positive, got {self.seconds_per_image}")
+        require(
+            self.seconds_per_image > 0,
+            f"seconds-per-image must be positive, got {self.seconds_per_image}",
+        )
 
 
 def certified_rows(
@@ -78,7 +81,9 @@ def certified_rows(
             room = max(0, min(most - sum(case.active for case in work), WAITING * most - len(work)))
             new: list[Case] = []
             for index, label, image in islice(images, room):
-                case = _begin(index, label, image, sampler, before.get(index), waiting.get(index), rule)
+                case = _begin(
+                    index, label, image, sampler, before.get(index), waiting.get(index), rule
+                )
                 work.append(case)
                 new.append(case)
                 waiting.pop(index, None)
@@ -158,7 +163,8 @@ def _begin(
     """The image with all the votes it had, if any."""
     before = begun or earlier
     selection, votes = (
-        dense(part, sampler.num_classes) for part in ((before.selection_counts, before.counts) if before else ({}, {}))
+        dense(part, sampler.num_classes)
+        for part in ((before.selection_counts, before.counts) if before else ({}, {}))
     )
     return Case(
         index=index,
@@ -203,11 +209,19 @@ def _draw(sampler: Sampler, active: Sequence[Case], rule: Rule, clock: _Clock) -
     _count(sampler, active, [(Domain.ESTIMATION, case.drawn, case.goal) for case in active], clock)
 
 
-def _count(sampler: Sampler, chosen: Sequence[Case], ranges: Sequence[tuple[Domain, int, int]], clock: _Clock) -> None:
+def _count(
+    sampler: Sampler,
+    chosen: Sequence[Case],
+    ranges: Sequence[tuple[Domain, int, int]],
+    clock: _Clock,
+) -> None:
     """Add the votes of these draws to the images, and share out the time they took."""
     if not chosen:
         return
-    last, counted = time.perf_counter(), np.zeros((len(chosen), sampler.num_classes), dtype=np.int64)
+    last, counted = (
+        time.perf_counter(),
+        np.zeros((len(chosen), sampler.num_classes), dtype=np.int64),
+    )
     requests = [
         Request(case.image, case.index, domain, first, stop)
         for case, (domain, first, stop) in zip(chosen, ranges, strict=True)

@@ -28,7 +28,13 @@ class Prediction:
 
 
 def predict_dataset(
-    smoothed: Smoothed, dataset: Dataset, indices: Iterable[int], *, n: int, alpha: float, seed: int | None = None
+    smoothed: Smoothed,
+    dataset: Dataset,
+    indices: Iterable[int],
+    *,
+    n: int,
+    alpha: float,
+    seed: int | None = None,
 ) -> Iterator[Prediction]:
     """Classify images of a data set one after the other."""
     require_enough_to_predict(n, alpha=alpha)

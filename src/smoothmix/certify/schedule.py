@@ -105,7 +105,9 @@ class Exact(Rule):
 
     def _abstains(self, case: Case) -> bool:
         votes, how = case.votes[case.selected], self.how
-        return how.stop_abstaining and bool(abstention_is_certain(votes, case.drawn, planned=how.n, alpha=how.alpha))
+        return how.stop_abstaining and bool(
+            abstention_is_certain(votes, case.drawn, planned=how.n, alpha=how.alpha)
+        )
 
     def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
         return (_row(case, self.how, planned=self.how.n) for case in cases)
@@ -128,7 +130,15 @@ class Anytime(Rule):
     def enough(self, cases: Sequence[Case]) -> Sequence[bool]:
         votes, drawn, before = _counts(cases)
         how = self.how
-        met = decided(votes, drawn, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=self.stopping)
+        met = decided(
+            votes,
+            drawn,
+            k0=before,
+            n0=how.n0,
+            alpha=how.alpha,
+            sigma=how.sigma,
+            stopping=self.stopping,
+        )
         return [bool(each) for each in met]
 
     def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
@@ -141,7 +151,12 @@ class Anytime(Rule):
 
 
 def _row(
-    case: Case, how: Certification, *, mode: Mode = "exact", planned: int | None = None, bound: float | None = None
+    case: Case,
+    how: Certification,
+    *,
+    mode: Mode = "exact",
+    planned: int | None = None,
+    bound: float | None = None,
 ) -> Certificate:
     return from_votes(
         case.index,
@@ -159,5 +174,7 @@ def _row(
 
 def _counts(cases: Sequence[Case]) -> NDArray[np.int64]:
     """Estimation votes for the selected class, all of them, and its selection votes: a row each."""
-    every = [(case.votes[case.selected], case.drawn, case.selection[case.selected]) for case in cases]
+    every = [
+        (case.votes[case.selected], case.drawn, case.selection[case.selected]) for case in cases
+    ]
     return np.array(every, dtype=np.int64).T

@@ -111,12 +111,18 @@ class Smoothed:
             f"there: leave out n={n}",
         )
         most = stopping.max_draws if stopping else Certification.n if n is None else n
-        how = Certification(sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), block=self.block)
+        how = Certification(
+            sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), block=self.block
+        )
         require_reach(how, stopping)
         self._look_at(images)
         numbered = list(zip(_numbers(index, images), images, strict=True))
         with self.sampler(seed=how.seed) as sampler:
-            rows = list(certified_rows(sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping))
+            rows = list(
+                certified_rows(
+                    sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping
+                )
+            )
         return _batch(rows, self.num_classes, how.seed)
 
     def predict(
@@ -131,9 +137,13 @@ class Smoothed:
         """The smoothed classifier's class for each image, or -1 where n draws cannot tell the top two apart."""
         require_whole("n", n)
         require_enough_to_predict(n, alpha=alpha)
-        return torch.from_numpy(predicted(self.votes(images, n=n, seed=seed, index=index), alpha=alpha))
+        return torch.from_numpy(
+            predicted(self.votes(images, n=n, seed=seed, index=index), alpha=alpha)
+        )
 
-    def votes(self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None) -> Tensor:
+    def votes(
+        self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None
+    ) -> Tensor:
         """Votes by class of n draws for each image of a batch."""
         require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
@@ -169,7 +179,10 @@ def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
         numbers = range(len(images)) if index is None else [operator.index(i) for i in index]
     except TypeError:
         raise UsageError(f"index must hold whole numbers, got {index!r}") from None
-    require(len(numbers) == len(images), f"index numbers {len(numbers)} images, but there are {len(images)}")
+    require(
+        len(numbers) == len(images),
+        f"index numbers {len(numbers)} images, but there are {len(images)}",
+    )
     require(all(0 <= i < 2**64 for i in numbers), "index must be zero or more, and less than 2**64")
     return numbers
 
@@ -181,6 +194,8 @@ def _batch(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certifie
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
         counts=torch.from_numpy(np.stack([dense(row.counts, num_classes) for row in rows])),
         selected=torch.tensor([row.selected for row in rows]),
-        selection_counts=torch.from_numpy(np.stack([dense(row.selection_counts, num_classes) for row in rows])),
+        selection_counts=torch.from_numpy(
+            np.stack([dense(row.selection_counts, num_classes) for row in rows])
+        ),
         seed=seed,
     )

@@ -59,7 +59,11 @@ def certify_together(
     them. Whoever finds all finished puts them together: that file is the one that a single process would have written.
     """
     if place.alone and not shards and not begun_parts(path, settings):
-        return Outcome(certify_file(model, dataset, settings, path=path, budget=budget, on_progress=on_progress))
+        return Outcome(
+            certify_file(
+                model, dataset, settings, path=path, budget=budget, on_progress=on_progress
+            )
+        )
     numbers, asked = parse_shards(shards) if shards else (None, None)
     path.parent.mkdir(parents=True, exist_ok=True)
     division = divide(path, settings, asked=asked, usual=PARTS_PER_PROCESS * place.world_size)
@@ -116,7 +120,9 @@ class _Worker:
                     break
                 if not division.unfinished and division.put_together():
                     break
-                self.on_progress(replace(self._progress(), waiting_for=tuple(part.number for part in left)))
+                self.on_progress(
+                    replace(self._progress(), waiting_for=tuple(part.number for part in left))
+                )
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         return self._outcome(worked)

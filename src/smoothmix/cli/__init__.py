@@ -77,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SmoothmixError as error:
         return _fail(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
-        return _fail("interrupted; the same command goes on from what was saved", INTERRUPTED, debug)
+        return _fail(
+            "interrupted; the same command goes on from what was saved", INTERRUPTED, debug
+        )
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
         return PIPE_CLOSED

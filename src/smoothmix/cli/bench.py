@@ -73,14 +73,28 @@ def bench(
 
     try:
         with progress("measuring", unit="turns") as track:
-            speeds = measure(target.model, sides, num_classes=classes, block=network.batch, turns=turns, track=track)
+            speeds = measure(
+                target.model,
+                sides,
+                num_classes=classes,
+                block=network.batch,
+                turns=turns,
+                track=track,
+            )
     except KeyboardInterrupt as error:
         raise BeginsAnewError from error
     where = device_of(target.model).type
     threads = f" on {counted(torch.get_num_threads(), 'thread')}" if where == "cpu" else ""
     table(
         f"{target.name}, images of {'x'.join(map(str, sides))}, {n:,} draws each, {where}{threads}",
-        ("precision", "engine", "ratio", "draws a second", "images an hour", f"{counted(images, 'image')} in"),
+        (
+            "precision",
+            "engine",
+            "ratio",
+            "draws a second",
+            "images an hour",
+            f"{counted(images, 'image')} in",
+        ),
         [
             (
                 found.way.precision,
@@ -97,7 +111,9 @@ def bench(
         print(f"- {line}")
 
 
-def _what_it_takes(target: Target, shape: Sequence[str] | None, where: ImageOptions) -> tuple[tuple[int, ...], int]:
+def _what_it_takes(
+    target: Target, shape: Sequence[str] | None, where: ImageOptions
+) -> tuple[tuple[int, ...], int]:
     """Shape of the network's images, and number of its classes."""
     from smoothmix.cli.target import choose_data
 
@@ -110,9 +126,13 @@ def _what_it_takes(target: Target, shape: Sequence[str] | None, where: ImageOpti
         dataset = choose_data(target, where)
         sides, classes = dataset.shape, classes or dataset.num_classes
     if not sides:
-        raise UsageError("--shape 3,224,224 or --data is needed: a network of your own does not say what it takes")
+        raise UsageError(
+            "--shape 3,224,224 or --data is needed: a network of your own does not say what it takes"
+        )
     if classes is None:
-        raise UsageError("--num-classes is needed with --shape: a network of your own does not say what it tells apart")
+        raise UsageError(
+            "--num-classes is needed with --shape: a network of your own does not say what it tells apart"
+        )
     return sides, classes
 
 
@@ -135,5 +155,7 @@ def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
         gain = f"bf16 is {other.ratio:.1f} times as fast; it is another classifier: certify so if you deploy so"
         lines.append(gain if other.ratio >= WORTH_SAYING else "bf16 gains nothing here")
     if draws / first.rate > LONG:
-        lines.append("`--mode anytime --radii 0.5` answers one question with tens of times fewer draws")
+        lines.append(
+            "`--mode anytime --radii 0.5` answers one question with tens of times fewer draws"
+        )
     return lines

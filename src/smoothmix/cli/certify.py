@@ -125,7 +125,9 @@ def certify(
     if place().is_main:
         show_outcome(outcome, extra=radius, maximum=images.maximum)
         if outcome.file and images.maximum and len(outcome.file.rows) > images.maximum:
-            say(f"note: the file was there with more images than --max {images.maximum}, and all of them are shown")
+            say(
+                f"note: the file was there with more images than --max {images.maximum}, and all of them are shown"
+            )
 
 
 def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None = None) -> None:
@@ -174,12 +176,18 @@ def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
     table(title, ("radius", "certified accuracy"), rows)
-    print(f"average certified radius (ACR) {average_certified_radius(file.radius, file.correct):.4f}")
+    print(
+        f"average certified radius (ACR) {average_certified_radius(file.radius, file.correct):.4f}"
+    )
     if stopping:
         draws = sum(row.n or 0 for row in file.rows)
-        print(f"{draws / len(file.rows):,.0f} draws an image on average; with more, radii may still grow")
+        print(
+            f"{draws / len(file.rows):,.0f} draws an image on average; with more, radii may still grow"
+        )
     unknown = " of those right in selection" if how.skip_wrong else ""
-    print(f"abstained {abstained}{unknown}; no radius above {limit(reach)} can be certified with this budget and alpha")
+    print(
+        f"abstained {abstained}{unknown}; no radius above {limit(reach)} can be certified with this budget and alpha"
+    )
 
 
 def predict(
@@ -236,7 +244,16 @@ def predict(
         print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)
         for row in predict_dataset(smoothed, dataset, indices, n=n, alpha=alpha, seed=seed):
             votes = votes_text(sparse(row.counts))
-            print(row.idx, row.label, row.predict, f"{row.p_value:.3g}", votes, sep="\t", file=stream, flush=True)
+            print(
+                row.idx,
+                row.label,
+                row.predict,
+                f"{row.p_value:.3g}",
+                votes,
+                sep="\t",
+                file=stream,
+                flush=True,
+            )
             right += row.predict == row.label
             abstained += row.predict < 0
     say(f"{right} of {len(indices)} right, {abstained} abstained")

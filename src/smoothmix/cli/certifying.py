@@ -31,20 +31,30 @@ def part_by_itself(shard: str, out: Path | None, *, extend: bool) -> str:
     if not shard or not (out or extend):
         return ""
     option = "--extend" if extend else "--out"
-    require(alone and len(numbers) == 1, f"{option} with --shard goes with one part and one process, got {shard}")
+    require(
+        alone and len(numbers) == 1,
+        f"{option} with --shard goes with one part and one process, got {shard}",
+    )
     return f"certificates-{numbers[0]}-of-{parts}.tsv"
 
 
-def stopping_rules(mode: Mode, options: AnytimeOptions, how: Certification, path: Path) -> Stopping | None:
+def stopping_rules(
+    mode: Mode, options: AnytimeOptions, how: Certification, path: Path
+) -> Stopping | None:
     """The rules for stopping that were asked for; None in mode exact, which has none."""
     from smoothmix.certificates.settings import load_settings
     from smoothmix.stats.anytime import Stopping
 
     if mode == "exact":
         given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
-        require(not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime")
+        require(
+            not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime"
+        )
         return None
-    require(not how.stop_abstaining, "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that")
+    require(
+        not how.stop_abstaining,
+        "--stop-abstaining goes with --mode exact: anytime has --radii 0 for that",
+    )
     there = load_settings(path) if options.extend else None
     usual = there.certification.n if there else how.n
     return Stopping(
@@ -87,7 +97,11 @@ def require_as_made(path: Path, images: ImageOptions, shard: str, network: Netwo
     there = load_settings(path)
     if there is None:
         return
-    given = {"--skip": images.skip if images.skip > 1 else None, "--max": images.maximum, "--shard": shard or None}
+    given = {
+        "--skip": images.skip if images.skip > 1 else None,
+        "--max": images.maximum,
+        "--shard": shard or None,
+    }
     kept = {"--skip": there.skip, "--max": there.images, "--shard": there.shard}
     for option, value in given.items():
         require(
@@ -128,7 +142,11 @@ def certify_with_progress(
     from smoothmix.certify.workers import Outcome, certify_together
 
     limits = {"seconds": anytime.seconds, "seconds_per_image": anytime.seconds_per_image}
-    budget = Budget(**{name: limit for name, limit in limits.items() if limit is not None}) if stopping else None
+    budget = (
+        Budget(**{name: limit for name, limit in limits.items() if limit is not None})
+        if stopping
+        else None
+    )
 
     with sigterm_raises(), progress("certifying", unit="images") as track:
 
@@ -145,7 +163,13 @@ def certify_with_progress(
         if stopping and anytime.extend:
             return Outcome(
                 extend_dataset(
-                    target.model, dataset, how, path=path, stopping=stopping, budget=budget, on_progress=on_progress
+                    target.model,
+                    dataset,
+                    how,
+                    path=path,
+                    stopping=stopping,
+                    budget=budget,
+                    on_progress=on_progress,
                 )
             )
         settings = file_settings(
@@ -163,7 +187,14 @@ def certify_with_progress(
         )
         if by_itself:
             return Outcome(
-                certify_file(target.model, dataset, settings, path=path, budget=budget, on_progress=on_progress)
+                certify_file(
+                    target.model,
+                    dataset,
+                    settings,
+                    path=path,
+                    budget=budget,
+                    on_progress=on_progress,
+                )
             )
         return certify_together(
             target.model,

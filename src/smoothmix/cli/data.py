@@ -23,9 +23,14 @@ def list_(*, data_dir: Path | None = None) -> None:
     from smoothmix import data
 
     files = {True: "found", False: "none", None: "by path"}
-    rows = [(r.name, r.images, r.shape, r.classes, files[r.found], r.origin) for r in data.describe(data_dir=data_dir)]
+    rows = [
+        (r.name, r.images, r.shape, r.classes, files[r.found], r.origin)
+        for r in data.describe(data_dir=data_dir)
+    ]
     table("data sets", ("name", "images", "shape", "classes", "files", "from"), rows)
-    print(f"looked in {data_dir or data.default_data_dir()}; `smoothmix data check NAME` reads what is found there")
+    print(
+        f"looked in {data_dir or data.default_data_dir()}; `smoothmix data check NAME` reads what is found there"
+    )
 
 
 @app.command

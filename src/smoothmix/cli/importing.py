@@ -69,10 +69,14 @@ def import_checkpoint(
     found = read_checkpoint(checkpoint, model)
     save_weights(model, folder.weights)
     config.save(folder.config)
-    origin = ", ".join(f"{k} {v}" for k, v in (("arch", found.arch), ("epoch", found.epoch)) if v is not None)
+    origin = ", ".join(
+        f"{k} {v}" for k, v in (("arch", found.arch), ("epoch", found.epoch)) if v is not None
+    )
     say(f"{checkpoint.name}: {found.placed} tensors placed{f' ({origin})' if origin else ''}")
     if found.by_order:
-        say("its names are not ours: tensors were placed by order, as all shapes agree one by one; check the accuracy")
+        say(
+            "its names are not ours: tensors were placed by order, as all shapes agree one by one; check the accuracy"
+        )
     for name in found.unplaced:
         say(f"not placed: {name}")
     say(f"run folder: {out}")

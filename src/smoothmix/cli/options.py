@@ -79,7 +79,9 @@ class ImageOptions:
 
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
-        require(self.maximum is None or self.maximum >= 1, f"max must be at least 1, got {self.maximum}")
+        require(
+            self.maximum is None or self.maximum >= 1, f"max must be at least 1, got {self.maximum}"
+        )
 
 
 Numbers = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
@@ -93,15 +95,22 @@ def numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
     (0.25, 0.5, 1.0)
     """
     try:
-        return tuple(float(text) for part in texts or () for text in part.split(",") if text.strip())
+        return tuple(
+            float(text) for part in texts or () for text in part.split(",") if text.strip()
+        )
     except ValueError:
-        raise UsageError(f"numbers are written like 0.25,0.5, got {' '.join(texts or ())!r}") from None
+        raise UsageError(
+            f"numbers are written like 0.25,0.5, got {' '.join(texts or ())!r}"
+        ) from None
 
 
 def radii_of(texts: Sequence[str] | None) -> tuple[float, ...]:
     """The same for radii."""
     found = numbers(texts)
-    require(all(math.isfinite(radius) and radius >= 0 for radius in found), f"radii must be zero or more, got {texts}")
+    require(
+        all(math.isfinite(radius) and radius >= 0 for radius in found),
+        f"radii must be zero or more, got {texts}",
+    )
     return found
 
 
@@ -132,7 +141,9 @@ class AnytimeOptions:
     def given(self) -> list[str]:
         """The options that were given."""
         return [
-            f.name for f in fields(self) if getattr(self, f.name) is not None and getattr(self, f.name) is not False
+            f.name
+            for f in fields(self)
+            if getattr(self, f.name) is not None and getattr(self, f.name) is not False
         ]
 
 

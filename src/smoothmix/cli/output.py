@@ -87,7 +87,12 @@ def _bar(what: str, unit: str) -> Iterator[Track]:
 
         def track(done: float, total: float, text: str = "") -> None:
             rate = pace.rate(done)
-            bar.update(task, total=int(total), completed=int(done), text=_pace_text(rate, done, total, unit, text))
+            bar.update(
+                task,
+                total=int(total),
+                completed=int(done),
+                text=_pace_text(rate, done, total, unit, text),
+            )
 
         yield track
 
@@ -103,7 +108,10 @@ def _lines(what: str, unit: str) -> Track:
             return
         last = time.monotonic()
         pace_text = _pace_text(rate, done, total, unit, text)
-        say(f"{what}: {math.floor(done)} of {total:.0f} {unit}" + (f", {pace_text}" if pace_text else ""))
+        say(
+            f"{what}: {math.floor(done)} of {total:.0f} {unit}"
+            + (f", {pace_text}" if pace_text else "")
+        )
 
     return track
 
@@ -162,7 +170,10 @@ def _parts(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -
     >>> _parts(["model", "ACR", "0.00"], [["gaussian", "1.2345", "99.1"]], 22)
     [[0, 1], [0, 2]]
     """
-    sizes = [max(len(column), *(len(line[i]) for line in lines), 0) + GAP for i, column in enumerate(columns)]
+    sizes = [
+        max(len(column), *(len(line[i]) for line in lines), 0) + GAP
+        for i, column in enumerate(columns)
+    ]
     parts: list[list[int]] = [[0]]
     for i in range(1, len(columns)):
         if len(parts[-1]) > 1 and sum(sizes[j] for j in parts[-1]) + sizes[i] > width:
@@ -179,7 +190,10 @@ def _print_table(columns: Sequence[str], lines: Sequence[Sequence[str]], width: 
 
     grid = Table(box=box.SIMPLE_HEAD)
     for position, column in enumerate(columns):
-        numeric = all(line[position].lstrip("+-–")[:1].isdigit() or line[position] in ("", "–") for line in lines)
+        numeric = all(
+            line[position].lstrip("+-–")[:1].isdigit() or line[position] in ("", "–")
+            for line in lines
+        )
         grid.add_column(Text(column), justify="right" if numeric else "left")
     for line in lines:
         grid.add_row(*map(Text, line))  # as it is: square brackets in a name are no commands

@@ -8,7 +8,12 @@ from smoothmix.config import require
 
 
 def presets(
-    name: str | None = None, /, *, data: str | None = None, sigma: float | None = None, method: str | None = None
+    name: str | None = None,
+    /,
+    *,
+    data: str | None = None,
+    sigma: float | None = None,
+    method: str | None = None,
 ) -> None:
     """List the paper's rows and the quick ones, or show one as TOML.
 

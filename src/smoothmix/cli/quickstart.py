@@ -13,7 +13,9 @@ PRESETS = ("quick/gaussian", "quick/smoothmix")
 IMAGES, DRAWS = 50, 10_000
 
 
-def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Parameter(negative="")] = False) -> None:
+def quickstart(
+    *, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Parameter(negative="")] = False
+) -> None:
     """Train two small networks on embedded digits, certify both and compare them in a page.
 
     One is trained with Gaussian noise alone, the other with SmoothMix, for as many epochs.
@@ -42,7 +44,9 @@ def quickstart(*, out: Path = Path("runs/quickstart"), fresh: Annotated[bool, Pa
         preset = presets.get(name)
         config = preset.config
         if folder.config.exists() and RunConfig.load(folder.config).recipe != config.recipe:
-            raise UsageError(f"{folder.path}: holds a run with other settings; add --fresh to begin anew")
+            raise UsageError(
+                f"{folder.path}: holds a run with other settings; add --fresh to begin anew"
+            )
         say(
             f"{preset.about.partition(',')[0]}: a {config.network} on 4,000 digits, noise of deviation {config.sigma:g}"
         )

@@ -72,10 +72,17 @@ def report(
     if out:
         require(out.suffix in (".html", ".htm"), f"{out}: the page is an .html file")
     require(out is not None or not studies, "--studies are shown on the page: say where with --out")
-    require(data_dir is None or data_dir.is_dir(), f"--data-dir {data_dir}: there is no such folder")
-    require(out is not None or data_dir is None, "--data-dir is for the pictures on the page: say where with --out")
+    require(
+        data_dir is None or data_dir.is_dir(), f"--data-dir {data_dir}: there is no such folder"
+    )
+    require(
+        out is not None or data_dir is None,
+        "--data-dir is for the pictures on the page: say where with --out",
+    )
     require(figures is not None or figure_format is None, "--figure-format goes with --figures")
-    choices = Choices(radii=radii_of(radii), baseline=baseline or "", confidence=confidence, rho=rho)
+    choices = Choices(
+        radii=radii_of(radii), baseline=baseline or "", confidence=confidence, rho=rho
+    )
     compare(
         runs,
         out=out,
@@ -118,7 +125,9 @@ def compare(
         from smoothmix.plots import save_all
 
         wrote += [f"wrote {path}" for path in save_all(every, figures, figure_format)]
-    show_grid(summary_grid(page, wide=format in ("csv", "json")), format)  # last: who reads it may go away
+    show_grid(
+        summary_grid(page, wide=format in ("csv", "json")), format
+    )  # last: who reads it may go away
     for line in wrote:
         say(line)
 
@@ -155,6 +164,10 @@ def show_grid(grid: Grid, how: TableFormat) -> None:
             for note in grid.notes:
                 say(f"note: {note}")
         return
-    table(grid.title, [c.name for c in grid.columns], [[cell.text for cell in line.cells] for line in grid.lines])
+    table(
+        grid.title,
+        [c.name for c in grid.columns],
+        [[cell.text for cell in line.cells] for line in grid.lines],
+    )
     for note in grid.notes:
         print(f"- {note}")

@@ -117,7 +117,9 @@ def reproduce(
         if main:
             with progress("reading logs", unit="logs") as track:
                 found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
-            require(any(row.runs for row in found), f"{from_logs}: holds no log of a row of {group}")
+            require(
+                any(row.runs for row in found), f"{from_logs}: holds no log of a row of {group}"
+            )
             show_rows(found, f"{group}, from published logs", at, format)
         return
     cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)
@@ -153,7 +155,11 @@ def refuse_running_options(**given: object) -> None:
 
 
 def train_and_certify(
-    config: RunConfig, folder: RunFolder, how: Certification, images: ImageOptions, training: TrainingOptions
+    config: RunConfig,
+    folder: RunFolder,
+    how: Certification,
+    images: ImageOptions,
+    training: TrainingOptions,
 ) -> None:
     """Bring one run to its end, from wherever it stands."""
     from smoothmix import data
@@ -167,7 +173,9 @@ def train_and_certify(
     certify_with_progress(target, dataset, how, folder.certificates, images=images)
 
 
-def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, how: TableFormat) -> None:
+def show_rows(
+    rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, how: TableFormat
+) -> None:
     """The table on standard output; on a terminal with half as many radii as the paper has, which are too many."""
     from smoothmix.reproduce.table import paper_radii, reproduction_grid
 
@@ -176,7 +184,9 @@ def show_rows(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | N
     show_grid(reproduction_grid(rows, title=title, radii=radii, wide=how in ("csv", "json")), how)
 
 
-def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path) -> str:
+def write_tables(
+    rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path
+) -> str:
     """The table in every format, in the folder of the runs; returns what to say of it."""
     from smoothmix._io.files import atomic_write
     from smoothmix.report.tables import FORMATS
@@ -189,7 +199,10 @@ def write_tables(rows: Sequence[Reproduced], title: str, radii: Sequence[float] 
 
 
 def show_plan(
-    jobs: Sequence[Job], hows: Sequence[Certification], images: ImageOptions, training: TrainingOptions
+    jobs: Sequence[Job],
+    hows: Sequence[Certification],
+    images: ImageOptions,
+    training: TrainingOptions,
 ) -> None:
     """What would be done, and how long it would take."""
     from smoothmix.cli.target import choose_device
@@ -205,10 +218,25 @@ def show_plan(
         device=device,
         measuring=lambda name: say(f"measuring a few steps of {name}"),
     )
-    columns = ("preset", "seed", "epochs", "training", "images", "certification", "draws a second", "folder")
-    table(counted(len(jobs), "run"), columns, [_cells(one, how) for one, how in zip(planned, hows, strict=True)])
+    columns = (
+        "preset",
+        "seed",
+        "epochs",
+        "training",
+        "images",
+        "certification",
+        "draws a second",
+        "folder",
+    )
+    table(
+        counted(len(jobs), "run"),
+        columns,
+        [_cells(one, how) for one, how in zip(planned, hows, strict=True)],
+    )
     total = sum(one.training + one.certification for one in planned)
-    print(f"about {duration(total)} in all on {device}, measured just now: another load on the machine changes it")
+    print(
+        f"about {duration(total)} in all on {device}, measured just now: another load on the machine changes it"
+    )
     for note in dict.fromkeys(note for job in jobs for note in job.config.notes):
         print(f"note: {note}")
 

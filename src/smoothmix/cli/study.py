@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 IMAGES = 100
 """How many are studied unless more or fewer are asked for."""
 
-app = App(help="Repeat the paper's measurements on trained models: numbers as CSV, a figure, a section for the report.")
+app = App(
+    help="Repeat the paper's measurements on trained models: numbers as CSV, a figure, a section for the report."
+)
 
 Runs = Annotated[str, Parameter(required=True)]
 
@@ -113,7 +115,9 @@ def confidence(
 
     draws = options.draws
     epsilons = numbers(eps) or measured.EPSILONS
-    attacks = [Attack(steps=steps, epsilon=e, step_size=step_size, copies=options.copies) for e in epsilons]
+    attacks = [
+        Attack(steps=steps, epsilon=e, step_size=step_size, copies=options.copies) for e in epsilons
+    ]
     models, dataset = load(runs, options)
     begun = Begun(files.out)
     with progress("attacking", unit="images") as track:
@@ -173,9 +177,13 @@ def path(
     begun = Begun(files.out)
     with progress("attacking", unit="images") as track:
         if not chosen:
-            chosen = measured.first_right(models, dataset, options.indices(dataset), first, draws=draws)
+            chosen = measured.first_right(
+                models, dataset, options.indices(dataset), first, draws=draws
+            )
             if len(chosen) < first:
-                say(f"only {len(chosen)} of the images looked at are classified right by every model")
+                say(
+                    f"only {len(chosen)} of the images looked at are classified right by every model"
+                )
         study = measured.study(
             models,
             dataset,
@@ -239,7 +247,9 @@ def mixing(
 
 
 def _position(number: float) -> int:
-    require(number.is_integer(), f"images are given by their positions, such as 0,5,7, not {number:g}")
+    require(
+        number.is_integer(), f"images are given by their positions, such as 0,5,7, not {number:g}"
+    )
     return int(number)
 
 
@@ -253,17 +263,25 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     require(place().alone, ONE_PROCESS)
     sources = [split_name(run) for run in runs]
     names = [name or folder.resolve().name.removeprefix(PREFIX) for name, folder in sources]
-    names = [f"{n} ({f.parent})" if names.count(n) > 1 else n for n, (_, f) in zip(names, sources, strict=True)]
+    names = [
+        f"{n} ({f.parent})" if names.count(n) > 1 else n
+        for n, (_, f) in zip(names, sources, strict=True)
+    ]
     targets = [load_target(folder, ModelOptions(device=options.device)) for _, folder in sources]
     models, trained = [], {}
     for name, target in zip(names, targets, strict=True):
         assert target.sigma is not None
         assert target.num_classes is not None
-        models.append(Model(name=name, network=target.model, sigma=target.sigma, num_classes=target.num_classes))
+        models.append(
+            Model(
+                name=name, network=target.model, sigma=target.sigma, num_classes=target.num_classes
+            )
+        )
         trained[name] = target.data
     require(
         len(set(trained.values())) == 1,
-        "the models are for different data sets: " + ", ".join(f"{name} {data}" for name, data in trained.items()),
+        "the models are for different data sets: "
+        + ", ".join(f"{name} {data}" for name, data in trained.items()),
     )
     where = ImageOptions(data=options.data, data_dir=options.data_dir, split=options.split)
     return models, choose_data(targets[0], where)
@@ -288,6 +306,8 @@ def finish(study: Study, files: Files) -> None:
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")
     if earlier := set_aside(study, files.out):
-        say(f"the {study.name} study that was there found something else: its files are in {earlier} now")
+        say(
+            f"the {study.name} study that was there found something else: its files are in {earlier} now"
+        )
     for file in save(study, files.out, files.format):
         say(f"wrote {file}")

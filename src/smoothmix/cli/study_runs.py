@@ -57,7 +57,9 @@ class RunOptions:
 RUNS, FILES = RunOptions(), Files()
 
 
-def ablation(*families: str, radii: Numbers = None, options: RunOptions = RUNS, files: Files = FILES) -> None:
+def ablation(
+    *families: str, radii: Numbers = None, options: RunOptions = RUNS, files: Files = FILES
+) -> None:
     """Train and certify the paper's ablations of SmoothMix, with what an epoch of each costs.
 
     Parameters
@@ -75,14 +77,22 @@ def ablation(*families: str, radii: Numbers = None, options: RunOptions = RUNS, 
     for family in families:
         if family not in FAMILIES:
             raise unknown_name("ablation", family, FAMILIES)
-    names = choose("ablation", rows=["gaussian", *(f"{family}/*" for family in families or FAMILIES)])
+    names = choose(
+        "ablation", rows=["gaussian", *(f"{family}/*" for family in families or FAMILIES)]
+    )
     at = radii_of(radii) or None
     if rows := run_all(names, 1, options):
         finish(made(rows, radii=at, figure=can_draw()), files)
 
 
 def seeds(
-    preset: str, /, *, count: int = 5, radii: Numbers = None, options: RunOptions = RUNS, files: Files = FILES
+    preset: str,
+    /,
+    *,
+    count: int = 5,
+    radii: Numbers = None,
+    options: RunOptions = RUNS,
+    files: Files = FILES,
 ) -> None:
     """Train and certify one preset with several seeds: mean and deviation beside the paper's.
 
@@ -158,11 +168,16 @@ def dimension(
         seed=seed,
         **given,  # type: ignore[arg-type]
     )
-    finish(input_dependent.study(rows, p=p, sigma=sigma, distance=distance, figure=can_draw()), files)
+    finish(
+        input_dependent.study(rows, p=p, sigma=sigma, distance=distance, figure=can_draw()), files
+    )
 
 
 def _dimension(number: float) -> int:
-    require(number.is_integer() and number >= 1, f"dimensions are whole numbers, such as 784, not {number:g}")
+    require(
+        number.is_integer() and number >= 1,
+        f"dimensions are whole numbers, such as 784, not {number:g}",
+    )
     return int(number)
 
 

@@ -46,11 +46,17 @@ def load_target(run: Path | None, options: ModelOptions) -> Target:
         raise UsageError("give either a run folder or --model package.module:function")
     if run is not None and options.weights is not None:
         raise UsageError("--weights goes with --model; a run folder has its own")
-    target = _from_folder(run) if run is not None else _from_function(options.model or "", options.weights)
+    target = (
+        _from_folder(run)
+        if run is not None
+        else _from_function(options.model or "", options.weights)
+    )
     from smoothmix.training.parallel import own_device
 
     target.model.to(own_device(choose_device(options.device), place()))
-    return target if options.num_classes is None else replace(target, num_classes=options.num_classes)
+    return (
+        target if options.num_classes is None else replace(target, num_classes=options.num_classes)
+    )
 
 
 def _from_folder(run: Path) -> Target:
@@ -86,7 +92,10 @@ def _from_function(spec: str, weights: Path | None) -> Target:
     if weights is not None:
         load_weights(network, weights)
     elif state_hash(network) != state_hash(again):
-        warnings.warn(f"{spec} gives other weights each time: --weights names a file with trained ones", stacklevel=2)
+        warnings.warn(
+            f"{spec} gives other weights each time: --weights names a file with trained ones",
+            stacklevel=2,
+        )
     return Target(network, spec, weights="" if weights is None else str(weights))
 
 
@@ -94,7 +103,9 @@ def choose_sigma(target: Target, sigma: float | None) -> float:
     """The noise asked for, or that of the training; with a warning where they differ."""
     if sigma is None:
         if target.sigma is None:
-            raise UsageError("--sigma is needed: a network of your own does not say what noise it was trained with")
+            raise UsageError(
+                "--sigma is needed: a network of your own does not say what noise it was trained with"
+            )
         return target.sigma
     require_sigma(sigma)
     if target.sigma is not None and sigma != target.sigma:
@@ -115,9 +126,13 @@ def choose_data(target: Target, options: ImageOptions) -> Dataset:
         raise UsageError("--data is needed: a network of your own does not say what it is for")
     dataset = data.load(name, options.split, data_dir=options.data_dir)
     if target.data is not None and dataset.name != target.data:
-        warnings.warn(f"the network was trained on {target.data}, not on {dataset.name}", stacklevel=2)
+        warnings.warn(
+            f"the network was trained on {target.data}, not on {dataset.name}", stacklevel=2
+        )
     if dataset.fingerprint == target.trained_on:
-        warnings.warn(f"the network was trained on these very images ({dataset.split} split)", stacklevel=2)
+        warnings.warn(
+            f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
+        )
     return dataset
 
 

@@ -111,7 +111,9 @@ def train(
         precision=precision,
     )
     made = make_config(wishes)
-    train_with_progress(made, out or Path("runs") / run_name(made), how, sync_batchnorm=sync_batchnorm)
+    train_with_progress(
+        made, out or Path("runs") / run_name(made), how, sync_batchnorm=sync_batchnorm
+    )
 
 
 def train_with_progress(
@@ -122,7 +124,9 @@ def train_with_progress(
         _train(config, path, how, sync_batchnorm, stop)
 
 
-def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: bool, stop: StopRequest) -> None:
+def _train(
+    config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: bool, stop: StopRequest
+) -> None:
     from smoothmix.cli.target import choose_device
     from smoothmix.training.run import training
 
@@ -144,9 +148,13 @@ def _train(config: RunConfig, path: Path, how: TrainingOptions, sync_batchnorm: 
         for note in (*trainer.config.notes, *_notes_on_sharing(trainer, sync_batchnorm)):
             say(f"note: {note}")
         if trainer.finished:
-            say(f"{path}: is trained already (delete {trainer.folder.weights.parent} to begin anew)")
+            say(
+                f"{path}: is trained already (delete {trainer.folder.weights.parent} to begin anew)"
+            )
             return
-        with stop_on_interrupt(stop, lambda: say("stopping after this step (Ctrl-C again: at once)")):
+        with stop_on_interrupt(
+            stop, lambda: say("stopping after this step (Ctrl-C again: at once)")
+        ):
             metrics = trainer.run()
     right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""
     epochs = trainer.state.epoch
@@ -175,7 +183,9 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
 
         def on_step(state: StepProgress) -> None:
             done = state.epoch * state.steps + state.step
-            track(done, state.epochs * state.steps, f"epoch {state.epoch + 1}, loss {state.loss:.3f}")
+            track(
+                done, state.epochs * state.steps, f"epoch {state.epoch + 1}, loss {state.loss:.3f}"
+            )
 
         def on_epoch(metrics: EpochMetrics) -> None:
             write(metrics)
@@ -185,9 +195,14 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
             )
 
         def on_resume(state: State) -> None:
-            say(f"going on with epoch {state.epoch + 1}" + (f", after step {state.step}" if state.step else ""))
+            say(
+                f"going on with epoch {state.epoch + 1}"
+                + (f", after step {state.step}" if state.step else "")
+            )
             if state.processes != (now := place().world_size):
-                say(f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise")
+                say(
+                    f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise"
+                )
 
         yield Listeners(on_step=on_step, on_epoch=on_epoch, on_resume=on_resume)
 
@@ -200,12 +215,16 @@ def _event_writer(path: Path) -> Callable[[EpochMetrics], None]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UsageError("--tensorboard needs TensorBoard: pip install tensorboard") from None
-    writers: list[SummaryWriter] = []  # made with the first epoch: a command that is refused leaves nothing behind
+    writers: list[
+        SummaryWriter
+    ] = []  # made with the first epoch: a command that is refused leaves nothing behind
 
     def write(metrics: EpochMetrics) -> None:
         if not writers:
             writers.append(SummaryWriter(path / "tensorboard"))
-        values = {name: value for name, value in vars(metrics).items() if name not in ("epoch", "parts")}
+        values = {
+            name: value for name, value in vars(metrics).items() if name not in ("epoch", "parts")
+        }
         for name, value in {**values, **metrics.parts}.items():
             writers[0].add_scalar(name, value, metrics.epoch)
         writers[0].flush()

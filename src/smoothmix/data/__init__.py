@@ -99,14 +99,22 @@ def known_shape(name: str) -> tuple[int, ...] | None:
     return _source(name).sides
 
 
-def load(name: str, split: str = "test", *, data_dir: Path | str | None = None, allow_partial: bool = False) -> Dataset:
+def load(
+    name: str,
+    split: str = "test",
+    *,
+    data_dir: Path | str | None = None,
+    allow_partial: bool = False,
+) -> Dataset:
     """The `split` of the data set `name`, its files checked against what was published where something was.
 
     Files are looked for under `data_dir`, or under `default_data_dir()`; nothing is downloaded. With
     `allow_partial`, missing parts are left out where the data set has parts, and `note` says which.
     """
     source, name = _source(name), _plain_name(name)
-    request = Request(name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial)
+    request = Request(
+        name=name, data_dir=_folder(data_dir), split=split, allow_partial=allow_partial
+    )
     with _readable(name):
         return source.load(request)
 
@@ -178,7 +186,9 @@ def _check(name: str, split: str, data_dir: Path) -> Check:
     told = f"{counted(len(dataset), 'image')} {shape}, {classes}{note}, fingerprint {dataset.fingerprint}"
     if _is_own(name) and dataset.num_classes <= FEW_CLASSES:
         counts = np.bincount(dataset.labels, minlength=dataset.num_classes)
-        told += "; labels: " + ", ".join(f"{i} {c} ({counts[i]:,})" for i, c in enumerate(dataset.class_names))
+        told += "; labels: " + ", ".join(
+            f"{i} {c} ({counts[i]:,})" for i, c in enumerate(dataset.class_names)
+        )
     return Check(split, True, told)
 
 

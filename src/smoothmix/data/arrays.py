@@ -25,10 +25,14 @@ MOST_PACKED = 100
 """An array of more than SMALL bytes that is packed tighter than this is taken for a trap; digits are packed tenfold."""
 
 
-def read_arrays(file: IO[bytes], source: Path | str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def read_arrays(
+    file: IO[bytes], source: Path | str, names: tuple[str, ...]
+) -> dict[str, NDArray[Any]]:
     """Those of the named arrays that an .npz file has. Pickled objects in it are refused, not loaded."""
     if file.read(len(ARRAY_MAGIC)) == ARRAY_MAGIC:
-        raise DataError(f"{source}: a single array; save images and labels with numpy.savez(path, x=..., y=...)")
+        raise DataError(
+            f"{source}: a single array; save images and labels with numpy.savez(path, x=..., y=...)"
+        )
     file.seek(0)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -36,10 +40,24 @@ def read_arrays(file: IO[bytes], source: Path | str, names: tuple[str, ...]) -> 
         file.seek(0)
         with np.load(file, allow_pickle=False) as loaded:
             arrays = {name: loaded[name] for name in names if name in loaded.files}
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile) as error:
-        raise DataError(f"{source}: not a readable .npz file of plain arrays ({shown(error, 200)})") from error
-    except Exception as error:  # its header is parsed as Python, and its members unpacked in four ways
-        raise DataError(f"{source}: truncated or damaged ({type(error).__name__}: {shown(error, 200)})") from error
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+    ) as error:
+        raise DataError(
+            f"{source}: not a readable .npz file of plain arrays ({shown(error, 200)})"
+        ) from error
+    except (
+        Exception
+    ) as error:  # its header is parsed as Python, and its members unpacked in four ways
+        raise DataError(
+            f"{source}: truncated or damaged ({type(error).__name__}: {shown(error, 200)})"
+        ) from error
     odd = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if odd:
         raise DataError(f"{source}: {odd[0]} is not an array")
@@ -53,18 +71,26 @@ def _refuse_bombs(archive: zipfile.ZipFile, names: tuple[str, ...]) -> None:
         if name not in names:
             continue
         if member.file_size > max(SMALL, MOST_PACKED * member.compress_size):
-            raise ValueError(f"{name} would unpack to {member.file_size:,} bytes from {member.compress_size:,}")
+            raise ValueError(
+                f"{name} would unpack to {member.file_size:,} bytes from {member.compress_size:,}"
+            )
         if member.filename.endswith(".npy"):
             with archive.open(member) as stream:
                 declared = _declared_bytes(stream)
             if declared > member.file_size:
-                raise ValueError(f"{name} is declared to have {declared:,} bytes, and {member.file_size:,} are stored")
+                raise ValueError(
+                    f"{name} is declared to have {declared:,} bytes, and {member.file_size:,} are stored"
+                )
 
 
 def _declared_bytes(stream: IO[bytes]) -> int:
     """How many bytes the header of an array asks for."""
     version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, _, kind = read(stream)
     return math.prod(shape) * kind.itemsize
 
@@ -83,7 +109,9 @@ def pixels_of(images: NDArray[Any], source: str) -> NDArray[np.uint8] | NDArray[
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind != "f":
-        raise DataError(f"{source}: images must be uint8, or floats in [0, 1], but they are {images.dtype}")
+        raise DataError(
+            f"{source}: images must be uint8, or floats in [0, 1], but they are {images.dtype}"
+        )
     if images.size and not (images.min() >= 0 and images.max() <= 1):
         raise DataError(
             f"{source}: images of floats must lie in [0, 1], but they reach from {images.min():g} to "
@@ -98,7 +126,9 @@ def load_arrays(file: IO[bytes], source: Path | str, request: Request) -> Memory
     arrays = read_arrays(file, source, (f"x_{split}", "x", *LABEL_ARRAYS))
     suffix = f"_{split}" if f"x_{split}" in arrays else ""
     if f"x{suffix}" not in arrays or f"y{suffix}" not in arrays:
-        raise DataError(f"{source}: it needs arrays x_{split} and y_{split}, or x and y for either split")
+        raise DataError(
+            f"{source}: it needs arrays x_{split} and y_{split}, or x and y for either split"
+        )
     labels = {
         name: class_labels(array, MAX_CLASSES, f"{source}: {name}")
         for name, array in arrays.items()

@@ -28,7 +28,9 @@ RATIO = (3 / 4, 4 / 3)
 def check_uniforms(uniforms: NDArray[np.floating[Any]], images: int) -> None:
     """Refuse random numbers of the wrong shape or outside [0, 1)."""
     if uniforms.shape != (images, AUGMENTATION_NUMBERS):
-        raise ValueError(f"uniforms must have the shape ({images}, {AUGMENTATION_NUMBERS}), got {uniforms.shape}")
+        raise ValueError(
+            f"uniforms must have the shape ({images}, {AUGMENTATION_NUMBERS}), got {uniforms.shape}"
+        )
     if uniforms.size and not (uniforms.min() >= 0 and uniforms.max() < 1):
         raise ValueError("uniforms must lie in [0, 1)")
 
@@ -51,7 +53,9 @@ def choose(uniform: NDArray[np.floating[Any]], choices: int) -> NDArray[np.int64
 def flip_shift(images: NDArray[Pixel], uniforms: NDArray[np.floating[Any]]) -> NDArray[Pixel]:
     """[B, C, H, W] images, each shifted by up to four pixels both ways (zeros come in) and perhaps mirrored."""
     sides = ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING))
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(images, sides), images.shape[2:], axis=(2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(images, sides), images.shape[2:], axis=(2, 3)
+    )
     top, left = (choose(uniforms[:, column], 2 * PADDING + 1) for column in (1, 2))
     shifted = windows[np.arange(len(images)), :, top, left]
     mirrored = flips(uniforms)
@@ -59,7 +63,9 @@ def flip_shift(images: NDArray[Pixel], uniforms: NDArray[np.floating[Any]]) -> N
     return shifted
 
 
-def crop_box(width: int, height: int, uniforms: NDArray[np.floating[Any]]) -> tuple[int, int, int, int]:
+def crop_box(
+    width: int, height: int, uniforms: NDArray[np.floating[Any]]
+) -> tuple[int, int, int, int]:
     """The (left, top, right, bottom) that one row of numbers crops from a picture of this size.
 
     >>> crop_box(400, 300, np.full(AUGMENTATION_NUMBERS, 0.5))
@@ -71,7 +77,10 @@ def crop_box(width: int, height: int, uniforms: NDArray[np.floating[Any]]) -> tu
         ratio = math.exp(math.log(RATIO[0]) + ratio_number * math.log(RATIO[1] / RATIO[0]))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
-            top, left = int(choose(uniforms[1], height - down + 1)), int(choose(uniforms[2], width - across + 1))
+            top, left = (
+                int(choose(uniforms[1], height - down + 1)),
+                int(choose(uniforms[2], width - across + 1)),
+            )
             return left, top, left + across, top + down
     across, down = largest_within_ratio(width, height)
     left, top = (width - across) // 2, (height - down) // 2
@@ -84,4 +93,6 @@ def largest_within_ratio(width: int, height: int) -> tuple[int, int]:
     >>> largest_within_ratio(300, 90), largest_within_ratio(90, 300), largest_within_ratio(100, 100)
     ((120, 90), (90, 120), (100, 100))
     """
-    return min(width, max(1, round(height * RATIO[1]))), min(height, max(1, round(width / RATIO[0])))
+    return min(width, max(1, round(height * RATIO[1]))), min(
+        height, max(1, round(width / RATIO[0]))
+    )

@@ -72,7 +72,9 @@ class Dataset(ABC):
         """The images at these positions as certification sees them: float32 [B, C, H, W] in [0, 1]."""
 
     @abstractmethod
-    def training_images(self, indices: Indices, uniforms: NDArray[np.floating[Any]]) -> torch.Tensor:
+    def training_images(
+        self, indices: Indices, uniforms: NDArray[np.floating[Any]]
+    ) -> torch.Tensor:
         """The images at these positions, augmented by one row of `uniforms` (numbers in [0, 1)) each.
 
         `uniforms` has the shape [B, AUGMENTATION_NUMBERS]; the same rows give the same images.
@@ -98,7 +100,9 @@ class MemoryDataset(Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.augmentation not in ("none", "flip-shift"):
-            raise UsageError(f"images in memory have the augmentations none and flip-shift, not {self.augmentation!r}")
+            raise UsageError(
+                f"images in memory have the augmentations none and flip-shift, not {self.augmentation!r}"
+            )
         if self.pixels.ndim != 4 or self.pixels.dtype not in (np.uint8, np.float32):
             raise DataError(
                 f"{self.name} ({self.split}): pixels must be uint8 or float32 [N, C, H, W], but they are "
@@ -125,10 +129,14 @@ class MemoryDataset(Dataset):
     def images(self, indices: Indices) -> torch.Tensor:
         return to_float(self.pixels[positions(indices, len(self))])
 
-    def training_images(self, indices: Indices, uniforms: NDArray[np.floating[Any]]) -> torch.Tensor:
+    def training_images(
+        self, indices: Indices, uniforms: NDArray[np.floating[Any]]
+    ) -> torch.Tensor:
         chosen = self.pixels[positions(indices, len(self))]
         check_uniforms(uniforms, len(chosen))
-        return to_float(flip_shift(chosen, uniforms) if self.augmentation == "flip-shift" else chosen)
+        return to_float(
+            flip_shift(chosen, uniforms) if self.augmentation == "flip-shift" else chosen
+        )
 
 
 def to_float(pixels: NDArray[Any]) -> torch.Tensor:
@@ -143,9 +151,13 @@ def positions(indices: Indices, count: int) -> NDArray[np.int64]:
     """`indices` as an array, each within [0, count): a negative one would silently mean another image."""
     found = np.asarray(indices)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise TypeError(f"indices must be a list of whole numbers, got {found.dtype} of shape {found.shape}")
+        raise TypeError(
+            f"indices must be a list of whole numbers, got {found.dtype} of shape {found.shape}"
+        )
     if found.size and not (found.min() >= 0 and found.max() < count):
-        raise IndexError(f"there are {count} images: no position {found.max() if found.min() >= 0 else found.min()}")
+        raise IndexError(
+            f"there are {count} images: no position {found.max() if found.min() >= 0 else found.min()}"
+        )
     return found.astype(np.int64)
 
 

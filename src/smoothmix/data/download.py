@@ -22,7 +22,9 @@ MOST_BYTES = 2**30
 REASON_LENGTH = 160
 
 
-def download(target: Path, mirrors: Sequence[str], verify: Callable[[Path], object], downloader: Downloader) -> Path:
+def download(
+    target: Path, mirrors: Sequence[str], verify: Callable[[Path], object], downloader: Downloader
+) -> Path:
     """`target`, once the file of that name from one of the `mirrors` has passed `verify`.
 
     `verify` raises a DataError for a file that is not what it should be. Nobody ever sees a part of a file:
@@ -33,7 +35,9 @@ def download(target: Path, mirrors: Sequence[str], verify: Callable[[Path], obje
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{target.parent} cannot be made ({error.strerror}): choose another --data-dir") from error
+        raise DataError(
+            f"{target.parent} cannot be made ({error.strerror}): choose another --data-dir"
+        ) from error
     for mirror in mirrors:
         try:
             downloader(https(mirror + target.name), str(part), None)

@@ -33,7 +33,9 @@ def wnids() -> tuple[str, ...]:
     >>> wnids().index("n01440764"), len(wnids())
     (0, 1000)
     """
-    return tuple((resources.files("smoothmix.data") / "imagenet_wnids.txt").read_text("ascii").split())
+    return tuple(
+        (resources.files("smoothmix.data") / "imagenet_wnids.txt").read_text("ascii").split()
+    )
 
 
 def visible(folder: Path) -> list[str]:
@@ -56,11 +58,16 @@ def class_folders(root: Path) -> list[str]:
 def pictures(root: Path, classes: Iterable[str]) -> list[str]:
     """The pictures in the class folders of `root` as `class/file`, class by class, each sorted by name."""
     return [
-        f"{name}/{file}" for name in classes for file in visible(root / name) if Path(file).suffix.lower() in SUFFIXES
+        f"{name}/{file}"
+        for name in classes
+        for file in visible(root / name)
+        if Path(file).suffix.lower() in SUFFIXES
     ]
 
 
-def labels_of(files: Iterable[str], classes: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def labels_of(
+    files: Iterable[str], classes: Sequence[str]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The class number of each `class/file`."""
     number = {name: label for label, name in enumerate(classes)}
     return np.array([number[file.partition("/")[0]] for file in files], dtype=np.int64)
@@ -85,7 +92,9 @@ def common_form(root: Path, files: Sequence[str]) -> tuple[int, tuple[int, int]]
 def split_folders(request: Request) -> tuple[str, ...]:
     """The folders that may hold the split asked for."""
     if request.split not in SPLIT_FOLDERS:
-        raise UsageError(f"{request.name} has the splits train and test (or val), not {request.split!r}")
+        raise UsageError(
+            f"{request.name} has the splits train and test (or val), not {request.split!r}"
+        )
     return SPLIT_FOLDERS[request.split]
 
 
@@ -106,7 +115,9 @@ def split_root(request: Request) -> Path:
         return request.path
     chosen = next((name for name in wanted if name in splits), None)
     if chosen is None:
-        raise DataError(f"{request.path}: there is no folder {' or '.join(wanted)} with folders of classes")
+        raise DataError(
+            f"{request.path}: there is no folder {' or '.join(wanted)} with folders of classes"
+        )
     for other, classes in splits.items():
         if different := sorted(set(classes) ^ set(splits[chosen])):
             here, lacking = (other, chosen) if different[0] in classes else (chosen, other)
@@ -128,12 +139,20 @@ class ImageNetSource(Stored):
         root = next((place / folder for place in places if (place / folder).is_dir()), None)
         if root is None:
             looked = ", ".join(str(place) for place in places)
-            raise DataError(f"{request.name}: no folder {folder} (looked in {looked}): {self._advice(request)}")
+            raise DataError(
+                f"{request.name}: no folder {folder} (looked in {looked}): {self._advice(request)}"
+            )
         found = class_folders(root)
         unknown = sorted(set(found) - set(wnids()))
         if unknown or not found:
-            what = f"{unknown[0]} is none of ImageNet's 1000 classes" if unknown else "there are no class folders"
-            raise DataError(f"{root}: {what}: pictures belong into folders such as {root / wnids()[0]}")
+            what = (
+                f"{unknown[0]} is none of ImageNet's 1000 classes"
+                if unknown
+                else "there are no class folders"
+            )
+            raise DataError(
+                f"{root}: {what}: pictures belong into folders such as {root / wnids()[0]}"
+            )
         # Class by class, as the field numbers them: every 100th image of the published logs is meant so.
         files = pictures(root, found)
         total = IMAGENET_IMAGES[folder]
@@ -143,7 +162,9 @@ class ImageNetSource(Stored):
             class_names=wnids(),
             labels=labels_of(files, wnids()),
             augmentation="resized-crop",
-            note=None if len(files) == total else f"{len(files):,} of {total:,} images, {len(found)} of 1000 classes",
+            note=None
+            if len(files) == total
+            else f"{len(files):,} of {total:,} images, {len(found)} of 1000 classes",
             root=root,
             files=tuple(files),
             channels=3,
@@ -152,8 +173,14 @@ class ImageNetSource(Stored):
         )
 
     def found(self, request: Request) -> bool:
-        roots = (request.data_dir / place / split for place in IMAGENET_PLACES for split in IMAGENET_IMAGES)
-        return any(not set(wnids()).isdisjoint(class_folders(root)) for root in roots if root.is_dir())
+        roots = (
+            request.data_dir / place / split
+            for place in IMAGENET_PLACES
+            for split in IMAGENET_IMAGES
+        )
+        return any(
+            not set(wnids()).isdisjoint(class_folders(root)) for root in roots if root.is_dir()
+        )
 
     def _advice(self, request: Request) -> str:
         where = request.data_dir / IMAGENET_PLACES[0]
@@ -171,7 +198,9 @@ class FolderSource(Source):
     def load(self, request: Request) -> FolderDataset:
         if not request.path.is_dir():
             where = f" in {Path.cwd()}" if not request.path.is_absolute() else ""
-            raise DataError(f"{request.path}: there is no such folder{where}; --data folder:PATH says where it is now")
+            raise DataError(
+                f"{request.path}: there is no such folder{where}; --data folder:PATH says where it is now"
+            )
         root = split_root(request)
         classes = class_folders(root)
         files = pictures(root, classes)
@@ -198,7 +227,11 @@ def _told_split(request: Request, root: Path) -> str:
     """The split that a folder holds: `val` serves as `test` where there is none, and is another part where there is."""
     if request.split == "train":
         return "train"
-    return "val" if root == request.path / "val" and "test" in classes_by_split(request.path) else "test"
+    return (
+        "val"
+        if root == request.path / "val" and "test" in classes_by_split(request.path)
+        else "test"
+    )
 
 
 IMAGENET = ImageNetSource(

@@ -58,7 +58,9 @@ def read_idx(path: Path, expected: IdxFile) -> NDArray[np.uint8]:
         raise DataError(f"{path}: more than the {expected.size:,} bytes that {expected.stem} has")
     numbers = parse_idx(content, path)
     if numbers.shape != expected.shape:
-        raise DataError(f"{path}: holds an array {numbers.shape} where {expected.stem} has {expected.shape}")
+        raise DataError(
+            f"{path}: holds an array {numbers.shape} where {expected.stem} has {expected.shape}"
+        )
     found = hashlib.sha256(content).hexdigest()
     if found != expected.sha256:
         raise DataError(
@@ -98,7 +100,9 @@ def parse_idx(content: bytes, source: Path | str) -> NDArray[np.uint8]:
     array([7, 8, 9], dtype=uint8)
     """
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 4:
-        raise DataError(f"{source}: not an IDX file of bytes (it begins with {content[:4].hex(' ') or 'nothing'})")
+        raise DataError(
+            f"{source}: not an IDX file of bytes (it begins with {content[:4].hex(' ') or 'nothing'})"
+        )
     start = 4 + 4 * content[3]
     shape = tuple(int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4))
     if len(content) != start + math.prod(shape):
@@ -106,7 +110,9 @@ def parse_idx(content: bytes, source: Path | str) -> NDArray[np.uint8]:
             f"{source}: truncated or damaged (its header announces {math.prod(shape):,} numbers, "
             f"{max(0, len(content) - start):,} follow)"
         )
-    if 0 in shape:  # beside a zero the other sides may be anything, even too large for an array without numbers
+    if (
+        0 in shape
+    ):  # beside a zero the other sides may be anything, even too large for an array without numbers
         raise DataError(f"{source}: holds no numbers (its header announces an array {shape})")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
 
@@ -131,7 +137,9 @@ class IdxSource(Fetched):
         split = split_of(request)
         paths = [self._locate(request, file) for file in self.files[split]]
         with advice(request):
-            images, labels = (read_idx(path, file) for path, file in zip(paths, self.files[split], strict=True))
+            images, labels = (
+                read_idx(path, file) for path, file in zip(paths, self.files[split], strict=True)
+            )
             return MemoryDataset(
                 name=request.name,
                 split=split,
@@ -144,7 +152,9 @@ class IdxSource(Fetched):
         return all(self._candidates(request, file) for pair in self.files.values() for file in pair)
 
     def fetch(self, request: Request, downloader: Downloader) -> list[Path]:
-        return [self._fetch(request, file, downloader) for pair in self.files.values() for file in pair]
+        return [
+            self._fetch(request, file, downloader) for pair in self.files.values() for file in pair
+        ]
 
     def _fetch(self, request: Request, file: IdxFile, downloader: Downloader) -> Path:
         there = self._candidates(request, file)[:1]
@@ -155,13 +165,17 @@ class IdxSource(Fetched):
         return download(target, self.mirrors, lambda path: read_idx(path, file), downloader)
 
     def _candidates(self, request: Request, file: IdxFile) -> list[Path]:
-        places = (request.data_dir / folder / name for folder in self.folders for name in file.names)
+        places = (
+            request.data_dir / folder / name for folder in self.folders for name in file.names
+        )
         return [path for path in places if path.is_file()]
 
     def _locate(self, request: Request, file: IdxFile) -> Path:
         candidates = self._candidates(request, file)
         if not candidates:
-            raise missing(request, file.names[0], (request.data_dir / folder for folder in self.folders))
+            raise missing(
+                request, file.names[0], (request.data_dir / folder for folder in self.folders)
+            )
         return candidates[0]
 
 

@@ -75,14 +75,26 @@ def read_batch(content: bytes, source: str) -> tuple[NDArray[np.uint8], NDArray[
             f"{source}: refused, since it asks to run {shown(error)}, which no CIFAR-10 file does"
         ) from None
     except Exception as error:  # a damaged pickle can raise anything at all
-        raise DataError(f"{source}: not a CIFAR-10 batch ({type(error).__name__}: {shown(error, 200)})") from error
+        raise DataError(
+            f"{source}: not a CIFAR-10 batch ({type(error).__name__}: {shown(error, 200)})"
+        ) from error
     if not isinstance(batch, dict):
-        raise DataError(f"{source}: not a CIFAR-10 batch (a {type(batch).__name__} instead of a dict)")
+        raise DataError(
+            f"{source}: not a CIFAR-10 batch (a {type(batch).__name__} instead of a dict)"
+        )
     images, labels = batch.get(b"data"), batch.get(b"labels")
     if not isinstance(images, _Array) or images.values.shape[1:] != (PIXELS,):
-        raise DataError(f"{source}: not a CIFAR-10 batch (no array `data` with {PIXELS} bytes an image)")
-    if not isinstance(labels, list) or len(labels) != len(images.values) or not all(map(_small, labels)):
-        raise DataError(f"{source}: not a CIFAR-10 batch (no list `labels` with a small number for each image)")
+        raise DataError(
+            f"{source}: not a CIFAR-10 batch (no array `data` with {PIXELS} bytes an image)"
+        )
+    if (
+        not isinstance(labels, list)
+        or len(labels) != len(images.values)
+        or not all(map(_small, labels))
+    ):
+        raise DataError(
+            f"{source}: not a CIFAR-10 batch (no list `labels` with a small number for each image)"
+        )
     return images.values.reshape(-1, 3, 32, 32), np.array(labels, dtype=np.int64)
 
 

@@ -57,14 +57,22 @@ def open_picture(path: Path) -> Image.Image:
         raise DataError(f"{path}: not a readable picture (no plain file): replace or remove it")
     try:
         picture = Image.open(path, formats=FORMATS)
-    except (*DECODING_ERRORS, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"{path}: not a readable picture ({shown(error, 200)}): replace or remove it") from error
+    except (
+        *DECODING_ERRORS,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise DataError(
+            f"{path}: not a readable picture ({shown(error, 200)}): replace or remove it"
+        ) from error
     if not 0 < math.prod(picture.size) <= MOST_PIXELS:
         picture.close()
         raise DataError(f"{path}: {picture.size[0]}x{picture.size[1]} pixels: resize or remove it")
     if picture.mode not in (*GREY, *COLOUR):
         picture.close()
-        raise DataError(f"{path}: pixels of mode {picture.mode} instead of 8 bits a channel: convert or remove it")
+        raise DataError(
+            f"{path}: pixels of mode {picture.mode} instead of 8 bits a channel: convert or remove it"
+        )
     return picture
 
 
@@ -76,7 +84,9 @@ def decode(path: Path, channels: int) -> Image.Image:
                 return picture.convert("RGBA").convert("L" if channels == 1 else "RGB")
             return picture.convert("L" if channels == 1 else "RGB")
         except DECODING_ERRORS as error:
-            raise DataError(f"{path}: damaged ({shown(error, 200)}): replace or remove it") from error
+            raise DataError(
+                f"{path}: damaged ({shown(error, 200)}): replace or remove it"
+            ) from error
 
 
 def centre(picture: Image.Image, short_side: int, size: tuple[int, int]) -> Image.Image:
@@ -94,12 +104,16 @@ def centre(picture: Image.Image, short_side: int, size: tuple[int, int]) -> Imag
     return picture.crop((left, top, left + size[1], top + size[0]))
 
 
-def resized_crop(picture: Image.Image, size: tuple[int, int], uniforms: NDArray[np.floating[Any]]) -> Image.Image:
+def resized_crop(
+    picture: Image.Image, size: tuple[int, int], uniforms: NDArray[np.floating[Any]]
+) -> Image.Image:
     """A random part of a picture, scaled to `size` (height, width) and perhaps mirrored."""
     from PIL import Image
 
     # Cut first: `resize(box=...)` would let pixels from outside the box shine in at its border.
-    part = picture.crop(crop_box(*picture.size, uniforms)).resize(size[::-1], Image.Resampling.BILINEAR)
+    part = picture.crop(crop_box(*picture.size, uniforms)).resize(
+        size[::-1], Image.Resampling.BILINEAR
+    )
     return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flips(uniforms) else part
 
 
@@ -149,7 +163,9 @@ class FolderDataset(Dataset):
     def images(self, indices: Indices) -> torch.Tensor:
         return self._batch([partial(self._image, index) for index in positions(indices, len(self))])
 
-    def training_images(self, indices: Indices, uniforms: NDArray[np.floating[Any]]) -> torch.Tensor:
+    def training_images(
+        self, indices: Indices, uniforms: NDArray[np.floating[Any]]
+    ) -> torch.Tensor:
         chosen = positions(indices, len(self))
         check_uniforms(uniforms, len(chosen))
         if self.augmentation == "none":
@@ -170,7 +186,9 @@ class FolderDataset(Dataset):
         return picture
 
     def _augmented(self, index: int, uniforms: NDArray[np.floating[Any]]) -> Image.Image:
-        return resized_crop(decode(self.root / self.files[index], self.channels), self.size, uniforms)
+        return resized_crop(
+            decode(self.root / self.files[index], self.channels), self.size, uniforms
+        )
 
     def _batch(self, pictures: Sequence[Callable[[], Image.Image]]) -> torch.Tensor:
         from torch.utils.data import get_worker_info

@@ -101,7 +101,9 @@ def how_to_get(request: Request) -> str:
 def missing(request: Request, what: str, places: Iterable[Path]) -> DataError:
     """The error for files that are in none of the places where they may be."""
     looked = ", ".join(dict.fromkeys(str(place) for place in places))
-    return DataError(f"{request.name}: {what} not found (looked in {looked}): {how_to_get(request)}")
+    return DataError(
+        f"{request.name}: {what} not found (looked in {looked}): {how_to_get(request)}"
+    )
 
 
 @contextmanager

@@ -15,7 +15,14 @@ How = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 """Padding, stride, dilation and groups of a convolution."""
 
 ADDITIONS: tuple[object, ...] = ("add", "add_", operator.add, operator.iadd, torch.add)
-RELUS: tuple[object, ...] = ("relu", "relu_", torch.relu, torch.relu_, nn.functional.relu, nn.functional.relu_)
+RELUS: tuple[object, ...] = (
+    "relu",
+    "relu_",
+    torch.relu,
+    torch.relu_,
+    nn.functional.relu,
+    nn.functional.relu_,
+)
 IN_PLACE: tuple[object, ...] = (
     operator.iadd,
     operator.isub,
@@ -56,21 +63,31 @@ class FusedConvolution(nn.Module):
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         if self.in_pairs and not (x.shape[3] + 2 * self.how[0][1] - self.weight.shape[3] + 1) % 2:
             pairs = self._run(
-                x, None if other is None else _as_pairs(other), self.pair_weight, self.pair_bias, self.pair_how
+                x,
+                None if other is None else _as_pairs(other),
+                self.pair_weight,
+                self.pair_bias,
+                self.pair_how,
             )
             return _as_pixels(pairs)
         return self._run(x, other, self.weight, self.bias, self.how)
 
-    def _run(self, x: Tensor, other: Tensor | None, weight: Tensor, bias: Tensor, how: How) -> Tensor:
+    def _run(
+        self, x: Tensor, other: Tensor | None, weight: Tensor, bias: Tensor, how: How
+    ) -> Tensor:
         # What torch.compile makes of such a chain too, without its minutes.
         run = torch.ops.mkldnn._convolution_pointwise
         if other is None:
             out: Tensor = run(x, weight, bias, *how, "relu" if self.relu else "none", [], "")
         elif self.into_other:
             into = torch.ops.mkldnn._convolution_pointwise_.binary
-            out = into(other, x, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], "")
+            out = into(
+                other, x, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], ""
+            )
         else:
-            out = run.binary(x, other, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], "")
+            out = run.binary(
+                x, other, weight, bias, *how, "add", 1.0, "relu" if self.relu else None, [], ""
+            )
         return out
 
 
@@ -90,19 +107,31 @@ def _gains_by_pairs(convolution: nn.Conv2d) -> bool:
 def _as_pairs(pixels: Tensor) -> Tensor:
     """[images, channels, rows, columns] as [images, 2 channels, rows, columns / 2]; a view if channels are last."""
     images, channels, rows, columns = pixels.shape
-    return pixels.permute(0, 2, 3, 1).reshape(images, rows, columns // 2, 2 * channels).permute(0, 3, 1, 2)
+    return (
+        pixels.permute(0, 2, 3, 1)
+        .reshape(images, rows, columns // 2, 2 * channels)
+        .permute(0, 3, 1, 2)
+    )
 
 
 def _as_pixels(pairs: Tensor) -> Tensor:
     """The other way round."""
     images, channels, rows, columns = pairs.shape
-    return pairs.permute(0, 2, 3, 1).reshape(images, rows, 2 * columns, channels // 2).permute(0, 3, 1, 2)
+    return (
+        pairs.permute(0, 2, 3, 1)
+        .reshape(images, rows, 2 * columns, channels // 2)
+        .permute(0, 3, 1, 2)
+    )
 
 
 def folded(convolution: nn.Conv2d, norm: nn.BatchNorm2d | None) -> tuple[Tensor, Tensor]:
     """Weight and bias of the convolution that does both in eval mode."""
     weight = convolution.weight.detach().double()
-    bias = weight.new_zeros(len(weight)) if convolution.bias is None else convolution.bias.detach().double()
+    bias = (
+        weight.new_zeros(len(weight))
+        if convolution.bias is None
+        else convolution.bias.detach().double()
+    )
     if norm is not None:
         assert norm.running_mean is not None
         assert norm.running_var is not None
@@ -128,7 +157,11 @@ class _TracerOfOneThread(fx.Tracer):
         self.thread = threading.get_ident()
 
     def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        m: nn.Module,
+        forward: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         if threading.get_ident() != self.thread:
             return forward(*args, **kwargs)
@@ -157,7 +190,12 @@ def fused(model: nn.Module) -> nn.Module | None:
     gained = False
     for node in list(traced.graph.nodes):
         convolution = modules.get(node.target) if node.op == "call_module" else None
-        if isinstance(convolution, nn.Conv2d) and _is_plain(convolution) and len(node.args) == 1 and not node.kwargs:
+        if (
+            isinstance(convolution, nn.Conv2d)
+            and _is_plain(convolution)
+            and len(node.args) == 1
+            and not node.kwargs
+        ):
             gained |= _fuse(traced, modules, node, convolution)
     if not gained:
         return None
@@ -170,17 +208,27 @@ def fused(model: nn.Module) -> nn.Module | None:
 def _drop_empty(traced: fx.GraphModule, modules: dict[str, nn.Module]) -> None:
     """Take out modules that pass on what they get, such as the shortcut of a residual block."""
     for node in list(traced.graph.nodes):
-        module = modules.get(str(node.target)) if node.op == "call_module" and len(node.all_input_nodes) == 1 else None
+        module = (
+            modules.get(str(node.target))
+            if node.op == "call_module" and len(node.all_input_nodes) == 1
+            else None
+        )
         if type(module) is nn.Identity or (type(module) is nn.Sequential and not len(module)):
             node.replace_all_uses_with(node.all_input_nodes[0])
             traced.graph.erase_node(node)
 
 
 def _is_plain(module: nn.Conv2d) -> bool:
-    return type(module) is nn.Conv2d and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    return (
+        type(module) is nn.Conv2d
+        and module.padding_mode == "zeros"
+        and not isinstance(module.padding, str)
+    )
 
 
-def _fuse(traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, convolution: nn.Conv2d) -> bool:
+def _fuse(
+    traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, convolution: nn.Conv2d
+) -> bool:
     """Replace a convolution and what follows it by one module; whether that spares a pass."""
     last, norm, other = node, None, None
     after = _only_user(last)
@@ -204,7 +252,9 @@ def _fuse(traced: fx.GraphModule, modules: dict[str, nn.Module], node: fx.Node, 
     name = f"{node.name}_fused"  # not by the module, which may be used twice with different norms
     traced.add_module(name, FusedConvolution(convolution, norm, relu=relu))
     with traced.graph.inserting_before(last):
-        new = traced.graph.call_module(name, (node.args[0],) if other is None else (node.args[0], other))
+        new = traced.graph.call_module(
+            name, (node.args[0],) if other is None else (node.args[0], other)
+        )
     last.replace_all_uses_with(new)
     for old in reversed(chain):
         traced.graph.erase_node(old)
@@ -225,7 +275,9 @@ def _reuse_memory(traced: fx.GraphModule) -> None:
             earlier = [user for user in other.users if user is not node]
             module = modules[str(node.target)]
             assert isinstance(module, FusedConvolution)
-            module.into_other = all(is_fused(user) and place[user] < place[node] for user in earlier)
+            module.into_other = all(
+                is_fused(user) and place[user] < place[node] for user in earlier
+            )
 
 
 def _chain(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:

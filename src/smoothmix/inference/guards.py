@@ -18,14 +18,22 @@ if TYPE_CHECKING:
 
 def check_images(images: Tensor, *, any_range: bool = False) -> None:
     """Refuse what is not a batch of finite images in [0, 1] (or any range), with a guess at what went wrong."""
-    require(isinstance(images, Tensor), f"images must be a torch tensor [B, ...], got {type(images).__name__}")
-    require(images.dim() >= 2 and images.shape[0] > 0, f"images must be a batch [B, ...], got {list(images.shape)}")
+    require(
+        isinstance(images, Tensor),
+        f"images must be a torch tensor [B, ...], got {type(images).__name__}",
+    )
+    require(
+        images.dim() >= 2 and images.shape[0] > 0,
+        f"images must be a batch [B, ...], got {list(images.shape)}",
+    )
     require(
         images.is_floating_point(),
         f"images must be floating point in [0, 1], got {images.dtype}: divide 8-bit pixels by 255",
     )
     low, high = map(float, images.detach().aminmax())  # which pass on what is not a number
-    require(math.isfinite(low) and math.isfinite(high), "the images hold values that are not finite")
+    require(
+        math.isfinite(low) and math.isfinite(high), "the images hold values that are not finite"
+    )
     if any_range or (low >= 0 and high <= 1):
         return
     hint = f"they {LOOK_NORMALISED}" if low < 0 else "divide by 255 if they are 8-bit pixels"

@@ -46,7 +46,10 @@ def has_own_mode(module: nn.Module) -> bool:
     To call it on a copy is no way out: it may write into the weights, which copies share.
     """
     kind = type(module)
-    return getattr(module, "training", False) and (kind.train, kind.eval) != (nn.Module.train, nn.Module.eval)
+    return getattr(module, "training", False) and (kind.train, kind.eval) != (
+        nn.Module.train,
+        nn.Module.eval,
+    )
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -99,13 +102,23 @@ class Prepared:
     def __call__(self, images: Tensor) -> Tensor:
         if self.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            logits = [self.network(part.to(self.device)) for part in torch.split(images, self.piece)]
+        with (
+            torch.inference_mode(),
+            torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"),
+        ):
+            logits = [
+                self.network(part.to(self.device)) for part in torch.split(images, self.piece)
+            ]
         return logits[0] if len(logits) == 1 else torch.cat(logits)
 
 
 def prepared(
-    model: nn.Module, shape: Sequence[int], *, block: int, precision: Precision = "fp32", engine: Engine = "auto"
+    model: nn.Module,
+    shape: Sequence[int],
+    *,
+    block: int,
+    precision: Precision = "fp32",
+    engine: Engine = "auto",
 ) -> Prepared:
     """The network in eval mode, ready for images of one shape and for many threads; the model itself is not touched."""
     device = device_of(model)
@@ -114,8 +127,14 @@ def prepared(
     if on_cpu:
         keep_freed_memory()
     base = own_copy(model)
-    as_written = _for_threads(base) if base is not None and on_cpu else OneAtATime(model if base is None else base)
-    plain = Prepared(engine_on(device, precision), as_written, device, precision, piece, channels_last=False)
+    as_written = (
+        _for_threads(base)
+        if base is not None and on_cpu
+        else OneAtATime(model if base is None else base)
+    )
+    plain = Prepared(
+        engine_on(device, precision), as_written, device, precision, piece, channels_last=False
+    )
     trial = _trial(shape)
     expected = _outcome(plain, trial)
     if expected is None:
@@ -156,7 +175,11 @@ def _require_alone(ready: Prepared, images: Tensor, expected: Tensor) -> None:
     for found, together in zip(alone, torch.split(expected, 1), strict=False):
         # Kernels for other sizes round otherwise, on a GPU in the third digit.
         tolerance = 1e-3 if ready.device.type == "cpu" else 0.03
-        if found is not None and found.shape == together.shape and not _alike(found, together, tolerance=tolerance):
+        if (
+            found is not None
+            and found.shape == together.shape
+            and not _alike(found, together, tolerance=tolerance)
+        ):
             raise UsageError(
                 "the network's answer for an image depends on the others in its batch, as if it took statistics of it: "
                 "such a network cannot be certified"
@@ -182,10 +205,14 @@ def engine_on(device: torch.device, precision: Precision) -> str:
     'torch-cpu'
     """
     short = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-    return f"torch-{device.type}" + ("-tf32" if device.type == "cuda" and precision == "fp32" and short else "")
+    return f"torch-{device.type}" + (
+        "-tf32" if device.type == "cuda" and precision == "fp32" and short else ""
+    )
 
 
-def engine_name(model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: Engine = "auto") -> str:
+def engine_name(
+    model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: Engine = "auto"
+) -> str:
     """What would run this network on images of that shape."""
     return prepared(model, shape, block=1, precision=precision, engine=engine).engine
 
@@ -196,7 +223,10 @@ def own_copy(model: nn.Module) -> nn.Module | None:
     What a network keeps on itself during a forward would otherwise mix up threads that run it side by side.
     """
     weights = list(model.parameters())
-    others = [*model.buffers(), *(value for module in model.modules() for value in vars(module).values())]
+    others = [
+        *model.buffers(),
+        *(value for module in model.modules() for value in vars(module).values()),
+    ]
     tensors = [value for value in others if isinstance(value, Tensor)]
     # Both lists stay here until the end: the numbers below name their tensors only as long as these live.
     try:
@@ -259,7 +289,9 @@ def piece_size(shape: Sequence[int], block: int) -> int:
 def _trial(shape: Sequence[int]) -> Tensor:
     """Two noisy images for a trial, always the same and without touching anyone's random numbers."""
     generator = torch.Generator().manual_seed(0)
-    return torch.rand((2, *shape), generator=generator) + torch.randn((2, *shape), generator=generator)
+    return torch.rand((2, *shape), generator=generator) + torch.randn(
+        (2, *shape), generator=generator
+    )
 
 
 def _outcome(ready: Prepared, images: Tensor) -> Tensor | None:
@@ -268,7 +300,9 @@ def _outcome(ready: Prepared, images: Tensor) -> Tensor | None:
         logits = replace(ready, precision="fp32")(images.clone())
     except Exception:  # noqa: BLE001 - networks are anyone's code
         return None
-    usable = isinstance(logits, Tensor) and logits.is_floating_point() and bool(logits.isfinite().all())
+    usable = (
+        isinstance(logits, Tensor) and logits.is_floating_point() and bool(logits.isfinite().all())
+    )
     return logits if usable else None
 
 

@@ -27,7 +27,14 @@ from smoothmix.config import (
     require_whole,
 )
 from smoothmix.errors import SmoothmixError, UsageError
-from smoothmix.inference.prepare import Prepared, device_of, eval_mode, has_own_mode, one_thread_per_forward, prepared
+from smoothmix.inference.prepare import (
+    Prepared,
+    device_of,
+    eval_mode,
+    has_own_mode,
+    one_thread_per_forward,
+    prepared,
+)
 from smoothmix.networks.registry import Network
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
@@ -113,7 +120,10 @@ class Sampler:
     _ready: Prepared | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        require(isinstance(self.model, nn.Module), f"a network is a torch.nn.Module, not {type(self.model).__name__}")
+        require(
+            isinstance(self.model, nn.Module),
+            f"a network is a torch.nn.Module, not {type(self.model).__name__}",
+        )
         require_sigma(self.sigma)
         require_seed(self.seed)
         require_precision(self.precision)
@@ -150,7 +160,10 @@ class Sampler:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
@@ -173,7 +186,9 @@ class Sampler:
         request = Request(image, index, domain, first, draws)
         return np.asarray(self.tally([request], on_block=lambda counts: on_block(counts[0]))[0])
 
-    def tally(self, requests: Sequence[Request], *, on_block: OnBlock = lambda counts: None) -> NDArray[np.int64]:
+    def tally(
+        self, requests: Sequence[Request], *, on_block: OnBlock = lambda counts: None
+    ) -> NDArray[np.int64]:
         """Votes by class of several images, a row each: all their blocks side by side.
 
         `on_block` hears the votes of all blocks up to each one, in the order of the requests and their draws. If it
@@ -189,7 +204,9 @@ class Sampler:
 
         def count(block: tuple[int, int, int]) -> NDArray[np.int64]:
             row, first, draws = block
-            return self._block_votes(ready, images[row], requests[row].index, requests[row].domain, first, draws)
+            return self._block_votes(
+                ready, images[row], requests[row].index, requests[row].domain, first, draws
+            )
 
         counts = np.zeros((len(requests), self.num_classes), dtype=np.int64)
         futures = [self._pool.submit(count, block) for block in blocks]
@@ -208,12 +225,16 @@ class Sampler:
     def rehearse(self, shape: Sequence[int]) -> Prepared:
         """The network made ready, and run on an image of this shape: what is wrong with it is said before any work."""
         ready = self._prepared(shape)
-        self._votes_at_once(ready, torch.full(tuple(shape), 0.5), 0, Domain.SELECTION, 0, min(2, self.block))
+        self._votes_at_once(
+            ready, torch.full(tuple(shape), 0.5), 0, Domain.SELECTION, 0, min(2, self.block)
+        )
         return ready
 
     def _prepared(self, shape: Sequence[int]) -> Prepared:
         if self._ready is None:
-            ready = prepared(self.model, shape, block=self.block, precision=self.precision, engine=self.engine)
+            ready = prepared(
+                self.model, shape, block=self.block, precision=self.precision, engine=self.engine
+            )
             again = f"the network runs on {ready.engine} now, and ran on {self.recorded} a moment ago: try again"
             require(self.recorded in ("", ready.engine), again)
             self._ready = ready
@@ -227,7 +248,9 @@ class Sampler:
         each = ready.piece * -(-randomness.GRAIN // ready.piece)
         votes = np.zeros(self.num_classes, dtype=np.int64)
         for start in range(first, first + count, each):
-            votes += self._votes_at_once(ready, image, index, domain, start, min(each, first + count - start))
+            votes += self._votes_at_once(
+                ready, image, index, domain, start, min(each, first + count - start)
+            )
         return votes
 
     def _votes_at_once(
@@ -242,14 +265,18 @@ class Sampler:
             # A network is anyone's code and may raise anything; --debug shows where.
             reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
             where = f"{counted(count, 'image')} of shape {list(shape)}"
-            raise SmoothmixError(f"the network fails on {where} ({reason}){_other_numbers(self.model)}") from error
+            raise SmoothmixError(
+                f"the network fails on {where} ({reason}){_other_numbers(self.model)}"
+            ) from error
         self._check(logits, count)
         return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
 
     def _check(self, logits: Tensor, count: int) -> None:
         if not isinstance(logits, Tensor) or not logits.is_floating_point():
             got = str(logits.dtype) if isinstance(logits, Tensor) else type(logits).__name__
-            raise UsageError(f"the network must return a tensor of logits, one for each class, not {got}")
+            raise UsageError(
+                f"the network must return a tensor of logits, one for each class, not {got}"
+            )
         if logits.shape != (count, self.num_classes):
             classes = logits.shape[1] if logits.ndim == 2 and len(logits) == count else 0
             hint = f": say that it has {classes} (--num-classes {classes})" if classes > 1 else ""
@@ -260,7 +287,9 @@ class Sampler:
                 f"where {self.num_classes} classes need {[count, self.num_classes]}{hint}"
             )
         if not torch.isfinite(logits).all():
-            raise SmoothmixError("the network gives logits that are not finite: its weights may be broken")
+            raise SmoothmixError(
+                "the network gives logits that are not finite: its weights may be broken"
+            )
 
 
 def _cancel(futures: Sequence[Future[NDArray[np.int64]]]) -> None:
@@ -271,16 +300,24 @@ def _cancel(futures: Sequence[Future[NDArray[np.int64]]]) -> None:
 
 def _other_numbers(model: nn.Module) -> str:
     """A guess at why a network fails on images in float32."""
-    kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()} - {torch.float32}
+    kinds = {weight.dtype for weight in model.parameters() if weight.is_floating_point()} - {
+        torch.float32
+    }
     names = " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-    return f"; it has weights in {names}, and images come in float32: call its float() first" if names else ""
+    return (
+        f"; it has weights in {names}, and images come in float32: call its float() first"
+        if names
+        else ""
+    )
 
 
 EVALUATED_IMAGES = 10_000
 EVALUATION_BATCH = 500
 
 
-def noisy_accuracy(model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, place: Place = ALONE) -> float:
+def noisy_accuracy(
+    model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, place: Place = ALONE
+) -> float:
     """Share of images, each with one noise, that the network classifies right; of very many, an even selection.
 
     With several processes, this one's part of it: their sum is the accuracy.

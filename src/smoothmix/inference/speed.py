@@ -86,7 +86,9 @@ def measure(
             way=way,
             engine=engine,
             rate=statistics.median(rates[way]),
-            ratio=statistics.median(mine / its for mine, its in zip(rates[way], first, strict=True)),
+            ratio=statistics.median(
+                mine / its for mine, its in zip(rates[way], first, strict=True)
+            ),
         )
         for way, engine in engines.items()
     ]
@@ -101,7 +103,9 @@ def _distinct(model: nn.Module, shape: Sequence[int], ways: Sequence[Way]) -> di
     return {way: engine for (engine, _), way in engines.items()}
 
 
-def _warmed_up(sampler: Sampler, shape: Sequence[int], threads: int, seconds: float) -> Callable[[], float]:
+def _warmed_up(
+    sampler: Sampler, shape: Sequence[int], threads: int, seconds: float
+) -> Callable[[], float]:
     """A function that draws for about so many seconds and returns draws a second."""
     image = torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0))
     # An image for each thread, and few draws to begin with: a block of one would keep a single thread busy, and long.

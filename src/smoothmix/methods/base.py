@@ -72,7 +72,9 @@ class Method(ABC):
         require_positive(self, "sigma")
         require_int(self, "copies", least=1)
         if self.fidelity not in FIDELITIES:
-            raise UsageError(f"fidelity must be one of {', '.join(FIDELITIES)}, got {self.fidelity!r}")
+            raise UsageError(
+                f"fidelity must be one of {', '.join(FIDELITIES)}, got {self.fidelity!r}"
+            )
 
     @property
     def official(self) -> bool:
@@ -99,13 +101,21 @@ class Method(ABC):
         """
         check_images(x)
         if y.shape != x.shape[:1]:
-            raise UsageError(f"{x.shape[0]} images need as many labels, got labels of shape {list(y.shape)}")
+            raise UsageError(
+                f"{x.shape[0]} images need as many labels, got labels of shape {list(y.shape)}"
+            )
         if y.is_floating_point() or y.is_complex() or int(y.min()) < 0:
-            raise UsageError(f"labels must be whole numbers from 0 on, got {y.dtype} from {y.min().item()}")
+            raise UsageError(
+                f"labels must be whole numbers from 0 on, got {y.dtype} from {y.min().item()}"
+            )
         if mix is not None and mix.shape != y.shape:
-            raise UsageError(f"mix must have the shape [batch] = {list(y.shape)}, got {list(mix.shape)}")
+            raise UsageError(
+                f"mix must have the shape [batch] = {list(y.shape)}, got {list(mix.shape)}"
+            )
         if mix is not None and not bool(((mix >= 0) & (mix <= 0.5)).all()):
-            raise UsageError(f"mix must lie in [0, 1/2], got {mix.min().item():g} to {mix.max().item():g}")
+            raise UsageError(
+                f"mix must lie in [0, 1/2], got {mix.min().item():g} to {mix.max().item():g}"
+            )
         if not is_number(epoch, Integral) or epoch < 0:
             raise UsageError(f"epoch must be a whole number from 0 on, got {epoch!r}")
         with FastConvolutions():
@@ -126,7 +136,9 @@ class Method(ABC):
         noise = self.draw_noise(x) if noise is None else noise
         if noise.shape != (self.copies, *x.shape):
             wanted = [self.copies, *x.shape]
-            raise UsageError(f"noise must have the shape [copies, batch, ...] = {wanted}, got {list(noise.shape)}")
+            raise UsageError(
+                f"noise must have the shape [copies, batch, ...] = {wanted}, got {list(noise.shape)}"
+            )
         if x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last):
             # To add tensors of different formats takes three times as long.
             images = noise.flatten(0, 1).contiguous(memory_format=torch.channels_last)

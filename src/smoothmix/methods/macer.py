@@ -48,7 +48,10 @@ class Macer(Method):
         robustness = logits.new_zeros(())
         if step.epoch >= self.defer_epochs:
             robustness = self.weight / len(step.y) * self.hinge(logits, step.y).sum()
-        return {"classification": F.nll_loss((smoothed + 1e-10).log(), step.y), "robustness": robustness}
+        return {
+            "classification": F.nll_loss((smoothed + 1e-10).log(), step.y),
+            "robustness": robustness,
+        }
 
     def hinge(self, logits: Tensor, y: Tensor) -> Tensor:
         """sigma/2 (Phi^-1(p2) - Phi^-1(p1) + gamma) of the images that are correct and within the margin.

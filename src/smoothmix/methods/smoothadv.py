@@ -56,13 +56,23 @@ class SmoothAdv(Method):
     def radius(self, epoch: int) -> float:
         """Epsilon in that epoch."""
         default = 255 / 256 if self.official else 1.0
-        return (default if self.epsilon is None else self.epsilon) * warmup(epoch, self.warmup_epochs)
+        return (default if self.epsilon is None else self.epsilon) * warmup(
+            epoch, self.warmup_epochs
+        )
 
     def adversarial(self, model: nn.Module, step: Step) -> Tensor:
         """The images that the network learns from; the paper's text does not clamp them to [0, 1]."""
         radius = self.radius(step.epoch)
         if self.attack == "ddn":
-            return ddn(model, step.x, step.y, step.noise, steps=self.steps, radius=radius, clamp=self.official)
+            return ddn(
+                model,
+                step.x,
+                step.y,
+                step.noise,
+                steps=self.steps,
+                radius=radius,
+                clamp=self.official,
+            )
         inside = ball(step.x, radius)
         *_, last = l2_ascent(
             model,

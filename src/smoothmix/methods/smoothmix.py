@@ -12,7 +12,15 @@ from torch.nn import functional as F
 from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, project_l2
 from smoothmix.errors import UsageError
 from smoothmix.inference.sampler import noisy_logits
-from smoothmix.methods.base import Method, Step, given, require_int, require_not_negative, require_positive, warmup
+from smoothmix.methods.base import (
+    Method,
+    Step,
+    given,
+    require_int,
+    require_not_negative,
+    require_positive,
+    warmup,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -83,7 +91,9 @@ class SmoothMix(Method):
         """What to mix between: the image (or the attack's first iterate, brought near it) and the last iterate."""
         clamp = (clamp_pixels,) if self.official else ()
         limit = (ball(step.x, self.limit),) if self.limit is not None else ()
-        attack = partial(l2_ascent, steps=self.steps, step_size=self.step_size, constraints=limit + clamp)
+        attack = partial(
+            l2_ascent, steps=self.steps, step_size=self.step_size, constraints=limit + clamp
+        )
         path = list(attack(model, step.x, step.y, step.noise))
         # The released code never replaces the clean side when the first iterate is the last one too.
         replaced = self.steps > 1 or self.one_step_radius is not None or not self.official
@@ -97,4 +107,6 @@ def mix(x: Tensor, far: Tensor, probs: Tensor, ratios: Tensor) -> tuple[Tensor, 
     """Images moved towards `far` and probabilities towards the uniform by the same ratio: eq. (mixup)."""
     uniform = torch.full_like(probs, 1 / probs.shape[-1])
     by_image = ratios.view(-1, *[1] * (x.ndim - 1))
-    return torch.lerp(x, far, by_image.to(x.dtype)), torch.lerp(probs, uniform, ratios[:, None].to(probs.dtype))
+    return torch.lerp(x, far, by_image.to(x.dtype)), torch.lerp(
+        probs, uniform, ratios[:, None].to(probs.dtype)
+    )

@@ -39,7 +39,9 @@ class Normalise(nn.Module):
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         if len(mean) != len(std) or min(std) <= 0:
-            raise UsageError(f"normalisation needs as many means as positive deviations, got {mean} and {std}")
+            raise UsageError(
+                f"normalisation needs as many means as positive deviations, got {mean} and {std}"
+            )
         for name, values in ("mean", mean), ("std", std):
             # Means such as (0, 0, 0) would else become integers.
             floats = torch.tensor(values, dtype=torch.get_default_dtype())
@@ -62,7 +64,9 @@ class Network(nn.Module):
         logits: Tensor = self.body(self.normalise(images))
         return logits
 
-    def front(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], nn.Module] | None:
+    def front(
+        self,
+    ) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], nn.Module] | None:
         """The affine map that the network begins with, its linear part, and the rest: normalise and a convolution."""
         body, normalise = self.body, self.normalise
         # Exactly these: a subclass, or another way to pad, need not be affine in the way that is used here.
@@ -80,7 +84,13 @@ class Network(nn.Module):
             scaled = noise / normalise.std if isinstance(normalise, Normalise) else noise
             # Detached: autocast before torch 2.11 keeps its bf16 weights, and would hand them on without a gradient.
             return nn.functional.conv2d(
-                scaled, first.weight.detach(), None, first.stride, first.padding, first.dilation, first.groups
+                scaled,
+                first.weight.detach(),
+                None,
+                first.stride,
+                first.padding,
+                first.dilation,
+                first.groups,
             )
 
         return affine, linear, body[1:]
@@ -182,17 +192,27 @@ Layers = Mapping[str, nn.Module]
 def stage(block: Block, inputs: int, width: int, count: int, stride: int) -> nn.Module:
     """`count` blocks of one width, the first of which changes the size."""
     outputs = width * block.expansion
-    return nn.Sequential(block(inputs, width, stride), *(block(outputs, width, 1) for _ in range(count - 1)))
+    return nn.Sequential(
+        block(inputs, width, stride), *(block(outputs, width, 1) for _ in range(count - 1))
+    )
 
 
-def resnet(stem: Layers, block: Block, counts: Sequence[int], width: int, num_classes: int) -> nn.Sequential:
+def resnet(
+    stem: Layers, block: Block, counts: Sequence[int], width: int, num_classes: int
+) -> nn.Sequential:
     """A stem, stages each of twice the width and half the size of the one before, mean over the image, linear."""
     layers, inputs = dict(stem), width
     for number, count in enumerate(counts, start=1):
-        layers[f"layer{number}"] = stage(block, inputs, width, count, stride=1 if number == 1 else 2)
+        layers[f"layer{number}"] = stage(
+            block, inputs, width, count, stride=1 if number == 1 else 2
+        )
         inputs, width = width * block.expansion, width * 2
     # The mean over all that is left is the 8x8 (7x7) pooling at the usual image size, and works at others.
-    layers |= {"pool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "fc": nn.Linear(inputs, num_classes)}
+    layers |= {
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flatten": nn.Flatten(),
+        "fc": nn.Linear(inputs, num_classes),
+    }
     body = nn.Sequential(OrderedDict(layers))
     for module in body.modules():
         if isinstance(module, nn.Conv2d):
@@ -202,7 +222,11 @@ def resnet(stem: Layers, block: Block, counts: Sequence[int], width: int, num_cl
 
 def cifar_resnet(blocks: int, channels: int, num_classes: int) -> nn.Sequential:
     """The CIFAR form of He et al. (2016): three stages of 16, 32 and 64 channels, depth 6 * blocks + 2."""
-    stem = {"conv1": convolution(channels, 16, 3), "bn1": nn.BatchNorm2d(16), "relu": nn.ReLU(inplace=True)}
+    stem = {
+        "conv1": convolution(channels, 16, 3),
+        "bn1": nn.BatchNorm2d(16),
+        "relu": nn.ReLU(inplace=True),
+    }
     return resnet(stem, BasicBlock, [blocks] * 3, width=16, num_classes=num_classes)
 
 
@@ -237,8 +261,12 @@ class Architecture:
 
 NETWORKS: dict[str, Architecture] = {
     "lenet": Architecture(lenet, 1, 28, 10, "none", "LeNet for MNIST, 0.43 M", any_size=False),
-    "cifar_resnet20": Architecture(partial(cifar_resnet, 3), 3, 32, 10, "cifar10", "CIFAR ResNet-20, 0.27 M"),
-    "cifar_resnet110": Architecture(partial(cifar_resnet, 18), 3, 32, 10, "cifar10", "CIFAR ResNet-110, 1.73 M"),
+    "cifar_resnet20": Architecture(
+        partial(cifar_resnet, 3), 3, 32, 10, "cifar10", "CIFAR ResNet-20, 0.27 M"
+    ),
+    "cifar_resnet110": Architecture(
+        partial(cifar_resnet, 18), 3, 32, 10, "cifar10", "CIFAR ResNet-110, 1.73 M"
+    ),
     "resnet50": Architecture(resnet50, 3, 224, 1000, "imagenet", "ResNet-50 for ImageNet, 25.6 M"),
 }
 
@@ -272,10 +300,16 @@ def build(
     num_classes = network.num_classes if num_classes is None else num_classes
     channels = network.channels if channels is None else channels
     if num_classes < 2 or channels < 1:
-        raise UsageError(f"a network needs 2 classes and 1 channel or more, got {num_classes} and {channels}")
+        raise UsageError(
+            f"a network needs 2 classes and 1 channel or more, got {num_classes} and {channels}"
+        )
     if size not in (None, network.size) and not network.any_size:
-        raise UsageError(f"{name} takes images of {network.size}x{network.size} pixels, not {size}x{size}")
-    normalise = normalise_layer(network.normalisation if normalisation is None else normalisation, channels)
+        raise UsageError(
+            f"{name} takes images of {network.size}x{network.size} pixels, not {size}x{size}"
+        )
+    normalise = normalise_layer(
+        network.normalisation if normalisation is None else normalisation, channels
+    )
     return Network(normalise, network.body(channels, num_classes))
 
 

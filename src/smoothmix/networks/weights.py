@@ -20,14 +20,30 @@ from smoothmix._io.torch_files import load_plain
 from smoothmix.errors import CheckpointError, UsageError, shown
 from smoothmix.networks.registry import Network
 
-CONTAINERS = ("state_dict", "model_state_dict", "net", "model")  # where a published checkpoint may have its weights
+CONTAINERS = (
+    "state_dict",
+    "model_state_dict",
+    "net",
+    "model",
+)  # where a published checkpoint may have its weights
 PREFIXES = ("", "1.", "1.module.", "module.", "module.1.", "body.")
 """Before a tensor's name in files of Sequential(normalise, network), of DataParallel, and of our own networks."""
 PARALLEL = "module."
 """What DataParallel puts before every name."""
-BATCH_COUNTER = "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
+BATCH_COUNTER = (
+    "num_batches_tracked"  # of BatchNorm: no part of the function, and old files do not have it
+)
 PLAIN_NUMBERS = frozenset(
-    {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8}
+    {
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+    }
     | {torch.uint8, torch.bool}
 )
 """What weights are made of: other numbers are quantised or complex, or cannot be turned into these."""
@@ -52,7 +68,10 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 def state_hash(model: nn.Module) -> str:
     """SHA-256 of names, precision, shapes and values, the same on any device and in any memory format."""
     # Buffers that are not saved count too: somebody's own normalise layer may have such.
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    tensors = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
     digest = hashlib.sha256()
     for name, value in sorted(tensors, key=lambda pair: pair[0]):
         if not name.endswith(BATCH_COUNTER):
@@ -108,7 +127,9 @@ def load_function(spec: str) -> Callable[..., nn.Module]:
     if not name or not all(part.isidentifier() for part in parts):
         raise UsageError(f"{spec!r} does not name a function: write package.module:function")
     if module.endswith(".py"):
-        raise UsageError(f"{spec!r}: a module is named without its .py: write {'.'.join(parts)}:{name}")
+        raise UsageError(
+            f"{spec!r}: a module is named without its .py: write {'.'.join(parts)}:{name}"
+        )
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
@@ -141,19 +162,32 @@ def _lacking(wanted: Tensors, places: Mapping[str, str]) -> list[str]:
 
 def _by_name(given: Tensors, wanted: Tensors) -> dict[str, str]:
     """Name in the network -> name in the file, for the prefix that finds most."""
-    return max(({name: start + name for name in wanted if start + name in given} for start in PREFIXES), key=len)
+    return max(
+        ({name: start + name for name in wanted if start + name in given} for start in PREFIXES),
+        key=len,
+    )
 
 
 def _by_order(given: Tensors, wanted: Tensors) -> dict[str, str] | None:
     """The same by position, if all kinds (weight, bias, ...) and shapes agree: not so where names were sorted."""
     sources, targets = (
-        {name: (name.split(".")[-1], value.shape) for name, value in tensors.items() if BATCH_COUNTER not in name}
+        {
+            name: (name.split(".")[-1], value.shape)
+            for name, value in tensors.items()
+            if BATCH_COUNTER not in name
+        }
         for tensors in (given, wanted)
     )
-    return dict(zip(targets, sources, strict=True)) if list(sources.values()) == list(targets.values()) else None
+    return (
+        dict(zip(targets, sources, strict=True))
+        if list(sources.values()) == list(targets.values())
+        else None
+    )
 
 
-def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | Path, exact: bool = False) -> None:
+def _put(
+    model: nn.Module, given: Tensors, places: dict[str, str], path: str | Path, exact: bool = False
+) -> None:
     """Give the network the values from their `places` in the file, or say in one sentence why they do not fit."""
     wanted, used = _state(model), set(places.values())
     lacking = _lacking(wanted, places)
@@ -167,20 +201,28 @@ def _put(model: nn.Module, given: Tensors, places: dict[str, str], path: str | P
         ],
     }
     told = [
-        f"{k.format(len(n))} ({', '.join(map(shown, n[:3]))}{', ...' * (len(n) > 3)})" for k, n in faults.items() if n
+        f"{k.format(len(n))} ({', '.join(map(shown, n[:3]))}{', ...' * (len(n) > 3)})"
+        for k, n in faults.items()
+        if n
     ]
     if told:
         raise CheckpointError(f"{path} does not fit the network: it {' and '.join(told)}")
     broken = [name for name, source in places.items() if not bool(given[source].isfinite().all())]
     if broken:
-        raise CheckpointError(f"{path} holds weights that are not finite ({shown(broken[0])} and perhaps others)")
+        raise CheckpointError(
+            f"{path} holds weights that are not finite ({shown(broken[0])} and perhaps others)"
+        )
     model.load_state_dict({name: given[source] for name, source in places.items()}, strict=False)
 
 
 def _tensors_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tensor]:
     """The weights in what a file holds."""
-    inner = next((content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), content)
-    tensors = {name: value for name, value in inner.items() if isinstance(name, str) and _is_plain(value)}
+    inner = next(
+        (content[key] for key in CONTAINERS if isinstance(content.get(key), Mapping)), content
+    )
+    tensors = {
+        name: value for name, value in inner.items() if isinstance(name, str) and _is_plain(value)
+    }
     if not tensors:
         there = ", ".join(shown(str(name)) for name in list(inner)[:5]) or "nothing"
         raise CheckpointError(f"{path} holds no weights (it holds {there})")
@@ -215,4 +257,6 @@ def _read_safetensors(path: Path) -> Mapping[str, Tensor]:
         raise
     except Exception as error:
         # Sizes that overflow and types of numbers that torch does not have end in errors of many kinds.
-        raise CheckpointError(f"{path} is damaged, cut short or no safetensors file ({shown(error, 200)})") from error
+        raise CheckpointError(
+            f"{path} is damaged, cut short or no safetensors file ({shown(error, 200)})"
+        ) from error

@@ -27,7 +27,9 @@ ROOM = 1.09
 
 
 @style.figure
-def certified_accuracy(every: Sequence[Measured], *, bands: bool = False, width: float | None = None) -> Figure:
+def certified_accuracy(
+    every: Sequence[Measured], *, bands: bool = False, width: float | None = None
+) -> Figure:
     """Share of images classified right with a radius of at least r, against r; a panel for each noise level.
 
     `bands` adds 95 % Clopper-Pearson intervals over images. The dotted line is what the draws can certify at most.
@@ -36,7 +38,9 @@ def certified_accuracy(every: Sequence[Measured], *, bands: bool = False, width:
     return _accuracy_panels(groups, style.looks(every), bands=bands, width=width)
 
 
-def certified_accuracy_by(groups: Mapping[str, Sequence[Measured]], *, width: float | None = None) -> Figure:
+def certified_accuracy_by(
+    groups: Mapping[str, Sequence[Measured]], *, width: float | None = None
+) -> Figure:
     """The same with a panel for each group, under its name; a run may be in several."""
     looks = style.looks([m for runs in groups.values() for m in runs])
     with style.our_style():
@@ -44,7 +48,11 @@ def certified_accuracy_by(groups: Mapping[str, Sequence[Measured]], *, width: fl
 
 
 def _accuracy_panels(
-    groups: Mapping[str, Sequence[Measured]], looks: Mapping[str, style.Look], *, bands: bool, width: float | None
+    groups: Mapping[str, Sequence[Measured]],
+    looks: Mapping[str, style.Look],
+    *,
+    bands: bool,
+    width: float | None,
 ) -> Figure:
     made, axes = style.panels(len(groups), runs=len(looks), width=width)
     entries: dict[str, Artist] = {}
@@ -52,7 +60,9 @@ def _accuracy_panels(
         for m in runs:
             look = looks[m.name]
             x, y = radius_steps(m)
-            (line,) = ax.plot(x, y, drawstyle="steps-pre", color=look.colour, linestyle=look.dash, label=m.name)
+            (line,) = ax.plot(
+                x, y, drawstyle="steps-pre", color=look.colour, linestyle=look.dash, label=m.name
+            )
             entries.setdefault(m.name, line)
             if bands:
                 _band(ax, m, x[:-1], look)
@@ -74,7 +84,9 @@ def _band(ax: Axes, m: Measured, corners: Floats, look: style.Look) -> None:
     picked = np.unique(np.linspace(0, len(corners) - 1, BAND_POINTS).astype(int))
     found = m.accuracy(corners[picked].tolist())
     low, high = (100 * np.array([getattr(e, end) for e in found]) for end in ("low", "high"))
-    ax.fill_between(corners[picked], low, high, step="pre", color=look.colour, alpha=0.13, linewidth=0)
+    ax.fill_between(
+        corners[picked], low, high, step="pre", color=look.colour, alpha=0.13, linewidth=0
+    )
 
 
 def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
@@ -122,15 +134,27 @@ def probabilities(every: Sequence[Measured], *, width: float | None = None) -> F
         for m in runs:
             look = looks[m.name]
             x, y = probability_steps(m)
-            (line,) = ax.plot(x, y, drawstyle="steps-pre", color=look.colour, linestyle=look.dash, label=m.name)
+            (line,) = ax.plot(
+                x, y, drawstyle="steps-pre", color=look.colour, linestyle=look.dash, label=m.name
+            )
             if _has_votes(m):
-                ax.plot(x[-1:], y[-1:], look.marker, color=look.colour, markersize=2.5, clip_on=False, zorder=3)
+                ax.plot(
+                    x[-1:],
+                    y[-1:],
+                    look.marker,
+                    color=look.colour,
+                    markersize=2.5,
+                    clip_on=False,
+                    zorder=3,
+                )
             entries.setdefault(m.name, line)
         ax.set_title(style.panel_title(sigma, runs))
     for ax in axes:
         _probability_axis(ax, edge)
     if not measured:
-        axes[0].text(0.5, 0.5, "not measured", transform=axes[0].transAxes, ha="center", color=style.FAINT)
+        axes[0].text(
+            0.5, 0.5, "not measured", transform=axes[0].transAxes, ha="center", color=style.FAINT
+        )
     for name in dict.fromkeys(m.name for m in every if m not in measured):
         remarks[name] = " (not all measured)" if name in entries else " (not measured)"
         entries.setdefault(name, axes[0].plot([], [], linestyle="none")[0])
@@ -168,7 +192,10 @@ def _most_told(m: Measured) -> list[float]:
 
 def _edge(measured: Sequence[Measured]) -> float:
     """Where the axis ends: with the last that any file can tell."""
-    lasts = [np.append(m.probability_told[m.correct & (m.probability_told < 1)], _most_told(m)) for m in measured]
+    lasts = [
+        np.append(m.probability_told[m.correct & (m.probability_told < 1)], _most_told(m))
+        for m in measured
+    ]
     last = max((float(each.max(initial=0.0)) for each in lasts), default=0.0)
     return max(float(position(np.array(TICKS[3]))), float(position(np.array(last))))
 

@@ -53,5 +53,7 @@ def save_all(every: Sequence[Measured], folder: Path | str, suffix: str = ".pdf"
 def _known(suffix: str) -> str:
     found = f".{suffix.lower().removeprefix('.')}"
     if found not in FORMATS:
-        raise UsageError(f"a figure is a {', '.join(FORMATS)} file, not {suffix or 'one without a suffix'}")
+        raise UsageError(
+            f"a figure is a {', '.join(FORMATS)} file, not {suffix or 'one without a suffix'}"
+        )
     return found

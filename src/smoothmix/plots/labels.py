@@ -84,11 +84,16 @@ def _placed(panel: Labelled) -> tuple[Floats, Floats, bool]:
     scale = 72 / ax.figure.dpi
     sizes = np.array([_size(ax, _text(name)) for name in panel.names]) * scale
     low, anchors, high = (
-        ax.transData.transform([(getattr(x, end), getattr(y, end)) for x, y in panel.crosses]) * scale
+        ax.transData.transform([(getattr(x, end), getattr(y, end)) for x, y in panel.crosses])
+        * scale
         for end in ("low", "value", "high")
     )
-    across = np.stack([low[:, 0], anchors[:, 1] - BAR / 2, high[:, 0], anchors[:, 1] + BAR / 2], axis=1)
-    upright = np.stack([anchors[:, 0] - BAR / 2, low[:, 1], anchors[:, 0] + BAR / 2, high[:, 1]], axis=1)
+    across = np.stack(
+        [low[:, 0], anchors[:, 1] - BAR / 2, high[:, 0], anchors[:, 1] + BAR / 2], axis=1
+    )
+    upright = np.stack(
+        [anchors[:, 0] - BAR / 2, low[:, 1], anchors[:, 0] + BAR / 2, high[:, 1]], axis=1
+    )
     frame = np.array(ax.get_window_extent().extents) * scale
     offsets, fits = spread(anchors, sizes, bars=np.vstack([across, upright]), frame=frame)
     return offsets, sizes, fits

@@ -37,7 +37,9 @@ def radius_histogram(every: Sequence[Measured], *, width: float | None = None) -
         for m in runs:
             look = looks[m.name]
             shares = 100 * np.histogram(m.radius[m.correct], edges)[0] / len(m)
-            drawn = ax.stairs(shares, edges, color=look.colour, linestyle=look.dash, linewidth=1.0, label=m.name)
+            drawn = ax.stairs(
+                shares, edges, color=look.colour, linestyle=look.dash, linewidth=1.0, label=m.name
+            )
             entries.setdefault(m.name, drawn)
         ax.set_title(style.panel_title(sigma, runs))
         radius_axis(ax, runs)
@@ -77,7 +79,11 @@ def training(every: Sequence[Measured], *, width: float | None = None) -> Figure
     require(bool(recorded), "none of these runs has a record of its training (metrics.jsonl)")
     groups, looks = style.by_sigma(recorded), style.looks(every)
     made, axes = style.panels(
-        len(TRAINING) * len(groups), runs=len(looks), width=width or style.FULL_WIDTH, height=1.75, share_y=False
+        len(TRAINING) * len(groups),
+        runs=len(looks),
+        width=width or style.FULL_WIDTH,
+        height=1.75,
+        share_y=False,
     )
     entries: dict[str, Artist] = {}
     places = iter(axes)
@@ -110,7 +116,9 @@ def _by_epoch(ax: Axes, m: Measured, key: str, look: style.Look) -> Artist:
 def _epoch_axes(ax: Axes, key: str) -> None:
     ax.set_xlabel("Epoch")
     ax.locator_params(axis="x", integer=True)
-    values = np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()])
+    values = np.concatenate(
+        [np.asarray(line.get_ydata(), dtype=np.float64) for line in ax.get_lines()]
+    )
     if key == "accuracy":
         style.percent_axis(ax)
     elif key == "learning_rate" and np.all(values > 0):
@@ -142,7 +150,11 @@ def accuracy_against_acr(every: Sequence[Measured], *, width: float | None = Non
         ax.set_title(style.panel_title(sigma, runs))
         ax.set_xlabel("Certified accuracy at radius 0 (%)")
         ax.set_ylabel("Average certified radius" if style.leftmost(ax) else "")
-        named.append(labels.Labelled(ax, crosses, [m.name for m in runs], [looks[m.name].colour for m in runs]))
+        named.append(
+            labels.Labelled(
+                ax, crosses, [m.name for m in runs], [looks[m.name].colour for m in runs]
+            )
+        )
     style.settle(made)
     if labels.write(named):
         return made

@@ -182,7 +182,10 @@ def percent_axis(ax: Axes) -> None:
 
 
 def legend_below(
-    made: Figure, entries: Mapping[str, Artist], order: Iterable[str], remarks: Mapping[str, str] | None = None
+    made: Figure,
+    entries: Mapping[str, Artist],
+    order: Iterable[str],
+    remarks: Mapping[str, str] | None = None,
 ) -> None:
     """A legend of names and remarks under the panels, in as many columns as fit; the figure grows by its height."""
     width, height = made.get_size_inches()

@@ -63,7 +63,11 @@ class Preset:
 
 
 def names(
-    pattern: str = "*", *, data: str | None = None, sigma: float | None = None, method: str | None = None
+    pattern: str = "*",
+    *,
+    data: str | None = None,
+    sigma: float | None = None,
+    method: str | None = None,
 ) -> list[str]:
     """The names that fit the pattern (`mnist` means `mnist/*` too) and all filters given, in the paper's order.
 
@@ -94,8 +98,14 @@ def get(name: str, *, fidelity: Fidelity = "official") -> Preset:
     row, name = _row(name), spelled(name)
     first = {key: row["method"][key] for key in ("name", "sigma")}
     method = {**first, **row["method"], "fidelity": "official"}
-    settings = {key: value for key, value in row.items() if key not in ("about", "note", "paper", "published")}
-    config = from_table(RunConfig, {**settings, "method": method, "preset": name}, where=f"preset {name}")
+    settings = {
+        key: value
+        for key, value in row.items()
+        if key not in ("about", "note", "paper", "published")
+    }
+    config = from_table(
+        RunConfig, {**settings, "method": method, "preset": name}, where=f"preset {name}"
+    )
     preset = Preset(
         name=name,
         about=row["about"],
@@ -120,7 +130,9 @@ def with_fidelity(preset: Preset, fidelity: Fidelity) -> Preset:
         recipe = {key: getattr(official.recipe, key) for key in PAPER_RECIPE}
     config = preset.config
     method = {**config.method, **told, "fidelity": fidelity}
-    return replace(preset, config=replace(config, method=method, recipe=replace(config.recipe, **recipe)))
+    return replace(
+        preset, config=replace(config, method=method, recipe=replace(config.recipe, **recipe))
+    )
 
 
 def to_toml(preset: Preset) -> str:
@@ -144,9 +156,14 @@ def _row(name: str) -> dict[str, Any]:
     every, meant = rows(), spelled(name)
     if meant in every:
         return every[meant]
-    near = get_close_matches(meant, every, n=3) or [known for known in every if name and name in known][:3]
+    near = (
+        get_close_matches(meant, every, n=3)
+        or [known for known in every if name and name in known][:3]
+    )
     hint = f"did you mean {' or '.join(map(repr, near))}? (`smoothmix presets` lists all)"
-    raise UsageError(f"unknown preset {name!r}: {hint if near else '`smoothmix presets` lists all'}")
+    raise UsageError(
+        f"unknown preset {name!r}: {hint if near else '`smoothmix presets` lists all'}"
+    )
 
 
 def _published(table: Mapping[str, Any]) -> Published:
@@ -154,7 +171,9 @@ def _published(table: Mapping[str, Any]) -> Published:
     numbers = dict(table)
     radii = {"accuracy": numbers.pop("radii")}
     radii["accuracy_mean"] = radii["accuracy_deviation"] = numbers.pop("seed_radii", [])
-    columns: dict[str, Any] = {key: dict(zip(at, numbers.pop(key, []), strict=True)) for key, at in radii.items()}
+    columns: dict[str, Any] = {
+        key: dict(zip(at, numbers.pop(key, []), strict=True)) for key, at in radii.items()
+    }
     return Published(**columns, **numbers)
 
 

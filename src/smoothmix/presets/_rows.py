@@ -40,8 +40,14 @@ def merge(base: Table, over: Table) -> Table:
     >>> merge({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 5}})
     {'a': {'x': 1, 'y': 5}, 'b': 3}
     """
-    joined = {key: merge(value, {}) if isinstance(value, dict) else value for key, value in base.items()}
+    joined = {
+        key: merge(value, {}) if isinstance(value, dict) else value for key, value in base.items()
+    }
     for key, value in over.items():
         below = joined.get(key, {})
-        joined[key] = merge(below if isinstance(below, dict) else {}, value) if isinstance(value, dict) else value
+        joined[key] = (
+            merge(below if isinstance(below, dict) else {}, value)
+            if isinstance(value, dict)
+            else value
+        )
     return joined

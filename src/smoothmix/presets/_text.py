@@ -31,12 +31,18 @@ def _numbers(published: Published) -> list[str]:
     lines = [f"Published: ACR {published.acr:.3f}. {published.source}"]
     lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy))
     whole = all(value.is_integer() for value in published.accuracy.values())
-    lines += _columns("certified %", (f"{value:.{0 if whole else 1}f}" for value in published.accuracy.values()))
+    lines += _columns(
+        "certified %", (f"{value:.{0 if whole else 1}f}" for value in published.accuracy.values())
+    )
     if published.acr_mean is not None:
         lines += [f"Over five seeds: ACR {published.acr_mean:.4f} ± {published.acr_deviation:.4f}"]
         lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy_mean))
-        lines += _columns("certified %", (f"{value:.2f}" for value in published.accuracy_mean.values()))
-        lines += _columns("deviation", (f"{value:.2f}" for value in published.accuracy_deviation.values()))
+        lines += _columns(
+            "certified %", (f"{value:.2f}" for value in published.accuracy_mean.values())
+        )
+        lines += _columns(
+            "deviation", (f"{value:.2f}" for value in published.accuracy_deviation.values())
+        )
     return lines
 
 

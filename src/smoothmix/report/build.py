@@ -67,7 +67,10 @@ def make_page(
     every = _told_apart(every)
     radii = table_radii(every, choices)
     runs = _views(every, radii, choices)
-    levels = {sigma: [m for m in every if m.sigma == sigma] for sigma in dict.fromkeys(m.sigma for m in every)}
+    levels = {
+        sigma: [m for m in every if m.sigma == sigma]
+        for sigma in dict.fromkeys(m.sigma for m in every)
+    }
     gallery = make_gallery(every, data_dir=data_dir)
     return Page(
         title=title,
@@ -79,7 +82,9 @@ def make_page(
         warnings=warnings_about(every),
         runs=runs,
         unlike=[sigma for sigma, files in levels.items() if what_differs(files)],
-        runners_up={sigma: found for sigma, files in levels.items() if (found := _runner_up(files, choices))},
+        runners_up={
+            sigma: found for sigma, files in levels.items() if (found := _runner_up(files, choices))
+        },
         pictures=gallery.pictures,
         pictures_note=gallery.note,
         sections=sections,
@@ -90,7 +95,10 @@ def _told_apart(every: Sequence[Measured]) -> list[Measured]:
     """The files under names that tell them apart: with their sigma where a method is there at several."""
     names = [m.name for m in every]
     return [
-        replace(m, name=f"{m.name}, sigma {m.sigma:g}") if names.count(m.name) > 1 and m.sigma else m for m in every
+        replace(m, name=f"{m.name}, sigma {m.sigma:g}")
+        if names.count(m.name) > 1 and m.sigma
+        else m
+        for m in every
     ]
 
 
@@ -112,7 +120,10 @@ def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices)
     """The model that this one is compared with; None where it is the baseline itself."""
     if choices.baseline:
         named = [m for m in every if m.name == choices.baseline]
-        require(bool(named), f"no model is called {choices.baseline!r}: there are {', '.join(m.name for m in every)}")
+        require(
+            bool(named),
+            f"no model is called {choices.baseline!r}: there are {', '.join(m.name for m in every)}",
+        )
         return named[0] if named[0] is not measured else None
     rivals = [m for m in every if m.sigma == measured.sigma and same_data(m, measured)]
     chosen = next((m for m in rivals if m.method == "gaussian"), rivals[0])
@@ -122,15 +133,24 @@ def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices)
 def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
     """All files as the page shows them; their intervals come from the same resamples of the images."""
     baselines = [baseline_of(m, every, choices) for m in every]
-    gaps = {i: paired_by_image(m, b) for i, (m, b) in enumerate(zip(every, baselines, strict=True)) if b}
+    gaps = {
+        i: paired_by_image(m, b) for i, (m, b) in enumerate(zip(every, baselines, strict=True)) if b
+    }
     compared = {i: gap for i, gap in gaps.items() if gap is not None}
     arrays = [m.counted for m in every] + list(compared.values())
     estimates = means_of(arrays, confidence=choices.confidence)
-    acrs, gap_estimates = estimates[: len(every)], dict(zip(compared, estimates[len(every) :], strict=True))
+    acrs, gap_estimates = (
+        estimates[: len(every)],
+        dict(zip(compared, estimates[len(every) :], strict=True)),
+    )
     views = []
     for i, (measured, baseline) in enumerate(zip(every, baselines, strict=True)):
         gap = gap_estimates.get(i)
-        versus = Difference(versus=baseline.name, images=len(compared[i]), acr=gap) if baseline and gap else None
+        versus = (
+            Difference(versus=baseline.name, images=len(compared[i]), acr=gap)
+            if baseline and gap
+            else None
+        )
         views.append(view(measured, every, radii, choices, acr=acrs[i], difference=versus))
     return views
 
@@ -162,7 +182,11 @@ def view(
     shares = [a.value for a in accuracy]
     # Radii that were rounded up bound nothing.
     sound = how if how and not measured.paper_rounding else None
-    bound = accuracy_bound(shares, len(measured), alpha=sound.alpha, rho=choices.rho).tolist() if sound else None
+    bound = (
+        accuracy_bound(shares, len(measured), alpha=sound.alpha, rho=choices.rho).tolist()
+        if sound
+        else None
+    )
     return RunView(
         name=measured.name,
         method=measured.method,
@@ -196,7 +220,9 @@ def published(measured: Measured) -> PublishedRow | None:
         return None
     row, cut = preset.published, cuts(measured, preset)
     # One set of runs: the mean over seeds where the paper has it, or else the run of the main table.
-    acr, shares = (row.acr, row.accuracy) if row.acr_mean is None else (row.acr_mean, row.accuracy_mean)
+    acr, shares = (
+        (row.acr, row.accuracy) if row.acr_mean is None else (row.acr_mean, row.accuracy_mean)
+    )
     # On some of the images, which ones they are moves the ACR far more than a seed does.
     spread = row.acr_deviation if cut.comparable and not cut.images else None
     away = (paper_acr((measured,)) - acr) / spread if spread else None
@@ -216,7 +242,9 @@ def _longest(every: Sequence[Measured]) -> float:
     return max(max(m.largest_radius or 0.0, float(m.counted.max())) for m in every) or 1.0
 
 
-def radius_curve(measured: Measured, every: Sequence[Measured], radii: Sequence[float] = ()) -> Curve:
+def radius_curve(
+    measured: Measured, every: Sequence[Measured], radii: Sequence[float] = ()
+) -> Curve:
     """Certified accuracy at every radius that the page's slider can be put to, and at those of the table."""
     longest = _longest(every)
     step = 10.0 ** (math.floor(math.log10(longest)) - 2)
@@ -249,7 +277,10 @@ def training(measured: Measured) -> Training | None:
     parts = sorted({name for line in lines for name in line.get("parts", {})})
     return Training(
         epochs=[int(line.get("epoch", number)) for number, line in enumerate(lines, start=1)],
-        **{name: [_float(line.get(name)) for line in lines] for name in ("loss", "accuracy", "learning_rate")},
+        **{
+            name: [_float(line.get(name)) for line in lines]
+            for name in ("loss", "accuracy", "learning_rate")
+        },
         parts={name: [_float(line.get("parts", {}).get(name)) for line in lines] for name in parts},
     )
 
@@ -264,15 +295,33 @@ def settings_shown(measured: Measured) -> dict[str, str]:
     if measured.config:
         config = measured.config
         plain = {k: v for k, v in asdict(config).items() if k not in ("method", "recipe", "notes")}
-        every = {**plain, **{f"method {k}": v for k, v in config.method.items()}, **asdict(config.recipe)}
-        shown |= {f"training: {k.replace('_', ' ')}": _words(v) for k, v in every.items() if v not in ("", (), None)}
+        every = {
+            **plain,
+            **{f"method {k}": v for k, v in config.method.items()},
+            **asdict(config.recipe),
+        }
+        shown |= {
+            f"training: {k.replace('_', ' ')}": _words(v)
+            for k, v in every.items()
+            if v not in ("", (), None)
+        }
     if measured.settings:
         flat = asdict(measured.settings)
         how, versions = flat.pop("certification"), flat.pop("versions")
-        every = {**how, **flat, **{f"{name} version": version for name, version in versions.items()}}
-        shown |= {f"certification: {k.replace('_', ' ')}": _words(v) for k, v in every.items() if v not in ("", None)}
+        every = {
+            **how,
+            **flat,
+            **{f"{name} version": version for name, version in versions.items()},
+        }
+        shown |= {
+            f"certification: {k.replace('_', ' ')}": _words(v)
+            for k, v in every.items()
+            if v not in ("", None)
+        }
     elif measured.sigma is not None:
-        shown["certification: sigma"] = f"{measured.sigma:g} (read off the name of the file or folder)"
+        shown["certification: sigma"] = (
+            f"{measured.sigma:g} (read off the name of the file or folder)"
+        )
     return shown
 
 

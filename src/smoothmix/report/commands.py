@@ -38,7 +38,9 @@ def train_command(config: RunConfig, folder: Path) -> str:
         if _same(config, options):
             words = ["smoothmix", "train", config.preset, *_flags(options)]
             return shlex.join([*words, "--out", f"{folder}-again"])
-    return shlex.join(["smoothmix", "train", "--config", str(folder / "config.toml"), "--out", f"{folder}-again"])
+    return shlex.join(
+        ["smoothmix", "train", "--config", str(folder / "config.toml"), "--out", f"{folder}-again"]
+    )
 
 
 def _preset_options(config: RunConfig) -> list[dict[str, object]]:
@@ -46,11 +48,19 @@ def _preset_options(config: RunConfig) -> list[dict[str, object]]:
         return []
     full = presets.get(config.preset).config.recipe
     seed = {"seed": config.recipe.seed} if config.recipe.seed else {}
-    precision = {"precision": config.recipe.precision} if config.recipe.precision != full.precision else {}
-    fidelity = {"fidelity": config.method["fidelity"]} if config.method.get("fidelity") == "paper" else {}
+    precision = (
+        {"precision": config.recipe.precision} if config.recipe.precision != full.precision else {}
+    )
+    fidelity = (
+        {"fidelity": config.method["fidelity"]} if config.method.get("fidelity") == "paper" else {}
+    )
     common = {**fidelity, **seed, **precision}
     epochs = config.recipe.epochs
-    return [common, {"epochs": epochs, **common}, {"epochs_scale": round(epochs / full.epochs, 2), **common}]
+    return [
+        common,
+        {"epochs": epochs, **common},
+        {"epochs_scale": round(epochs / full.epochs, 2), **common},
+    ]
 
 
 def _same(config: RunConfig, options: dict[str, object]) -> bool:
@@ -66,7 +76,11 @@ def _same(config: RunConfig, options: dict[str, object]) -> bool:
 
 
 def _flags(options: dict[str, object]) -> list[str]:
-    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
 
 
 def certify_command(settings: FileSettings, source: list[str], path: Path) -> str:
@@ -98,5 +112,9 @@ def certify_command(settings: FileSettings, source: list[str], path: Path) -> st
             "max_draws": rules.max_draws,
         }
     flags = _flags({name: value for name, value in given.items() if value is not None})
-    switches = [f"--{name.replace('_', '-')}" for name in ("skip_wrong", "stop_abstaining") if getattr(how, name)]
+    switches = [
+        f"--{name.replace('_', '-')}"
+        for name in ("skip_wrong", "stop_abstaining")
+        if getattr(how, name)
+    ]
     return shlex.join(["smoothmix", "certify", *source, *flags, *switches])

@@ -160,7 +160,9 @@ class Section:
             f"{self.title}: rows need {len(self.columns)} cells",
         )
         picture = self.figure.startswith("data:image/png;base64,")
-        require(picture or not self.figure, f"{self.title}: the figure must be a PNG inside the page")
+        require(
+            picture or not self.figure, f"{self.title}: the figure must be a PNG inside the page"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,8 +47,13 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
         return Gallery(note="No pictures: the files have no image in common.")
     rows = [{int(i): row for row, i in enumerate(m.idx)} for m in every]
     kinds = _kinds([m.only(images) for m in every])
-    shown = {int(i) for which in kinds.values() for i in _spread(images[which])} or set(map(int, _spread(images)))
-    tags = {idx: [tag for tag, which in kinds.items() if which[np.searchsorted(images, idx)]] for idx in shown}
+    shown = {int(i) for which in kinds.values() for i in _spread(images[which])} or set(
+        map(int, _spread(images))
+    )
+    tags = {
+        idx: [tag for tag, which in kinds.items() if which[np.searchsorted(images, idx)]]
+        for idx in shown
+    }
     dataset, note = _dataset(every, data_dir)
     pictures = [
         Picture(
@@ -56,12 +61,19 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
             label=_class_name(int(every[0].label[rows[0][idx]]), dataset),
             **_drawn(dataset, idx),  # type: ignore[arg-type]
             tags=tags[idx],
-            verdicts=[_verdict(position, m, rows[position][idx], dataset) for position, m in enumerate(every)],
+            verdicts=[
+                _verdict(position, m, rows[position][idx], dataset)
+                for position, m in enumerate(every)
+            ],
         )
         for idx in sorted(tags)
     ]
     whose = "images" if len(every) == 1 else "images that all files have"
-    what = f"{len(pictures)} of the {len(images):,} {whose}" if len(pictures) < len(images) else f"all {whose}"
+    what = (
+        f"{len(pictures)} of the {len(images):,} {whose}"
+        if len(pictures) < len(images)
+        else f"all {whose}"
+    )
     what += f"; {note}" if note else ""
     return Gallery(tuple(pictures), what)
 
@@ -83,7 +95,9 @@ def _kinds(every: Sequence[Measured]) -> dict[str, NDArray[np.bool_]]:
 
 def _spread(images: NDArray[np.int64]) -> NDArray[np.int64]:
     """Some of the images, evenly spread over them."""
-    return np.asarray(images[np.linspace(0, len(images) - 1, min(OF_EACH, len(images))).astype(int)])
+    return np.asarray(
+        images[np.linspace(0, len(images) - 1, min(OF_EACH, len(images))).astype(int)]
+    )
 
 
 def _verdict(run: int, measured: Measured, row: int, dataset: Dataset | None) -> Vote:
@@ -106,7 +120,11 @@ def _dataset(every: Sequence[Measured], data_dir: Path | None) -> tuple[Dataset 
 
     known = {(m.settings.data, m.settings.split, m.settings.data_hash) for m in every if m.settings}
     if len(known) != 1:
-        why = "were made on different data" if known else "do not say which data set they were made on"
+        why = (
+            "were made on different data"
+            if known
+            else "do not say which data set they were made on"
+        )
         return None, f"pictures are not shown, since the files {why}"
     ((name, split, fingerprint),) = known
     try:
@@ -115,12 +133,19 @@ def _dataset(every: Sequence[Measured], data_dir: Path | None) -> tuple[Dataset 
         way = "" if ":" in name else " (--data-dir says where it is)"
         return None, f"the data set {name} is not here, so its pictures are not shown{way}"
     if dataset.fingerprint != fingerprint:
-        return None, f"the data set {name} here is not the one that was certified, so its pictures are not shown"
+        return (
+            None,
+            f"the data set {name} here is not the one that was certified, so its pictures are not shown",
+        )
     return dataset, ""
 
 
 def _class_name(number: int, dataset: Dataset | None) -> str:
-    return dataset.class_names[number] if dataset and number < len(dataset.class_names) else str(number)
+    return (
+        dataset.class_names[number]
+        if dataset and number < len(dataset.class_names)
+        else str(number)
+    )
 
 
 def _drawn(dataset: Dataset | None, idx: int) -> dict[str, object]:
@@ -129,7 +154,9 @@ def _drawn(dataset: Dataset | None, idx: int) -> dict[str, object]:
     from PIL import Image
 
     pixels = _pixels(dataset, idx)
-    picture = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    picture = Image.fromarray(
+        pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
+    )
     small = max(picture.size) <= LONGEST_SIDE
     picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     stream = io.BytesIO()
@@ -143,5 +170,9 @@ def _pixels(dataset: Dataset, idx: int) -> NDArray[np.uint8]:
     from smoothmix.data import MemoryDataset
 
     # Images in memory need no torch.
-    image = np.asarray(dataset.pixels[idx] if isinstance(dataset, MemoryDataset) else dataset.images([idx])[0].numpy())
+    image = np.asarray(
+        dataset.pixels[idx]
+        if isinstance(dataset, MemoryDataset)
+        else dataset.images([idx])[0].numpy()
+    )
     return image if image.dtype == np.uint8 else np.rint(255 * image).astype(np.uint8)

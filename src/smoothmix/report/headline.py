@@ -34,7 +34,9 @@ def _at_sigma(sigma: float | None) -> Markup:
 
 
 def _opening(page: Page, run: RunView) -> Markup:
-    said = "has, rounded as in the paper, the" if page.paper_rounding else "is certifiably robust at"
+    said = (
+        "has, rounded as in the paper, the" if page.paper_rounding else "is certifiably robust at"
+    )
     return Markup("<strong>{}</strong> {} average radius <strong>{}</strong>{}").format(
         run.name, said, number(run.acr.value), _interval(run.acr, run.images)
     )
@@ -45,7 +47,9 @@ def _ranked(page: Page, sigma: float | None) -> list[Markup]:
     runs = page.by_sigma[sigma]
     if sigma in page.unlike:
         one, other = min(runs, key=_acr), max(runs, key=_acr)
-        said = Markup("the average radii, from {} (<strong>{}</strong>) to {} (<strong>{}</strong>), are not ranked: ")
+        said = Markup(
+            "the average radii, from {} (<strong>{}</strong>) to {} (<strong>{}</strong>), are not ranked: "
+        )
         ends = said.format(number(one.acr.value), one.name, number(other.acr.value), other.name)
         return [ends + "these runs were not certified alike."]
     best = max(runs, key=_acr)
@@ -54,10 +58,18 @@ def _ranked(page: Page, sigma: float | None) -> list[Markup]:
         return [opening + "."]
     rival, gap, images = _ahead(runs, best)
     if gap is None:
-        return [opening + ": the highest of these runs.", *_close_second(runs, best, rival, page.runners_up.get(sigma))]
+        return [
+            opening + ": the highest of these runs.",
+            *_close_second(runs, best, rival, page.runners_up.get(sigma)),
+        ]
     if not (round(gap.low, 3) > 0 or round(gap.high, 3) < 0):  # as printed
-        same = Markup("Its lead over <strong>{}</strong>, {}{} on the same {}, is too small to tell the two apart.")
-        return [opening + ".", same.format(rival, signed(gap.value), _interval(gap, images), counted(images, "image"))]
+        same = Markup(
+            "Its lead over <strong>{}</strong>, {}{} on the same {}, is too small to tell the two apart."
+        )
+        return [
+            opening + ".",
+            same.format(rival, signed(gap.value), _interval(gap, images), counted(images, "image")),
+        ]
     apart = Markup(", <strong>{}</strong>{} {} <strong>{}</strong> on the same {}.").format(
         number(gap.value),
         _interval(gap, images),
@@ -90,13 +102,23 @@ def _ahead(runs: Sequence[RunView], best: RunView) -> tuple[str, Estimate | None
     for run in sorted(runs, key=_acr, reverse=True):
         if run.difference and run.difference.versus == best.name:
             gap = run.difference.acr
-            return run.name, Estimate(value=-gap.value, low=-gap.high, high=-gap.low), run.difference.images
+            return (
+                run.name,
+                Estimate(value=-gap.value, low=-gap.high, high=-gap.low),
+                run.difference.images,
+            )
     return "", None, 0
 
 
-def _close_second(runs: Sequence[RunView], best: RunView, rival: str, runner_up: Difference | None) -> list[Markup]:
+def _close_second(
+    runs: Sequence[RunView], best: RunView, rival: str, runner_up: Difference | None
+) -> list[Markup]:
     """A caution where a run that was not compared with the best may be as good."""
-    others = [run for run in runs if run is not best and run.name != rival and run.acr.high >= best.acr.low]
+    others = [
+        run
+        for run in runs
+        if run is not best and run.name != rival and run.acr.high >= best.acr.low
+    ]
     if not others:
         return []
     second = max(others, key=_acr)
@@ -105,10 +127,14 @@ def _close_second(runs: Sequence[RunView], best: RunView, rival: str, runner_up:
     )
     paired = runner_up if runner_up and runner_up.versus == second.name else None
     if paired is None:
-        return [said + "the intervals overlap, so this page does not say which of the two is better."]
+        return [
+            said + "the intervals overlap, so this page does not say which of the two is better."
+        ]
     # Intervals of the two overlap by what their images have in common; that of the difference does not contain it.
     lead = Markup("{}{} on the same {}").format(
-        signed(paired.acr.value), _interval(paired.acr, paired.images), counted(paired.images, "image")
+        signed(paired.acr.value),
+        _interval(paired.acr, paired.images),
+        counted(paired.images, "image"),
     )
     if round(paired.acr.low, 3) > 0:  # as printed
         return [said + Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)]
@@ -119,4 +145,6 @@ def _interval(estimate: Estimate, images: int, text: Callable[[float], str] = nu
     """The interval behind a number; of too few images it would seem surer than it is."""
     if images < TOO_FEW_IMAGES:
         return Markup("")
-    return Markup(' <span class="interval">[{}, {}]</span>').format(text(estimate.low), text(estimate.high))
+    return Markup(' <span class="interval">[{}, {}]</span>').format(
+        text(estimate.low), text(estimate.high)
+    )

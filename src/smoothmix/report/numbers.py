@@ -25,7 +25,9 @@ def signed(value: float | None, decimals: int = 3) -> str:
     >>> signed(0.1421), signed(-0.5), signed(0.0001)
     ('+0.142', '−0.500', '0.000')
     """
-    return ("+" if value is not None and round(value, decimals) > 0 else "") + number(value, decimals)
+    return ("+" if value is not None and round(value, decimals) > 0 else "") + number(
+        value, decimals
+    )
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
@@ -45,7 +47,9 @@ def radius(value: float | None, decimals: int = 3) -> str:
     """
     if value is None or not math.isfinite(value):
         return NOTHING
-    return number(float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR)), decimals)
+    return number(
+        float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_FLOOR)), decimals
+    )
 
 
 def limit(value: float, decimals: int = 3) -> str:
@@ -54,7 +58,9 @@ def limit(value: float, decimals: int = 3) -> str:
     >>> limit(1.23171), limit(0.3)
     ('1.232', '0.300')
     """
-    return number(float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)), decimals)
+    return number(
+        float(meant(value).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)), decimals
+    )
 
 
 def meant(value: float) -> Decimal:

@@ -26,9 +26,15 @@ FILTERS = ("wrong", "abstained", "smallest radius", "models disagree")
 def render(page: Page) -> str:
     """The page as the text of one HTML file that needs nothing else, now or later."""
     environment = Environment(
-        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters.update(number=number, percent=percent, signed=signed, radius=radius, limit=limit)
+    environment.filters.update(
+        number=number, percent=percent, signed=signed, radius=radius, limit=limit
+    )
     scripts = [_asset(name) for name in SCRIPTS]
     text = environment.get_template("template.html").render(
         page=page,
@@ -36,7 +42,11 @@ def render(page: Page) -> str:
         headline=headline(page),
         baselines={run.difference.versus for run in page.runs if run.difference},
         cautions=_cautions(page),
-        differing=[name for name in ("n", "alpha") if len({getattr(run, name) for run in page.runs} - {None}) > 1],
+        differing=[
+            name
+            for name in ("n", "alpha")
+            if len({getattr(run, name) for run in page.runs} - {None}) > 1
+        ],
         slider=_slider(page),
         filters={tag: sum(tag in picture.tags for picture in page.pictures) for tag in FILTERS},
         published_accuracy=_published_accuracy,
@@ -47,7 +57,9 @@ def render(page: Page) -> str:
         policy=_policy(scripts),
         data=_json(payload(page)),
     )
-    return text.encode("utf-8", "replace").decode("utf-8")  # names of files may hold what UTF-8 cannot
+    return text.encode("utf-8", "replace").decode(
+        "utf-8"
+    )  # names of files may hold what UTF-8 cannot
 
 
 def _asset(name: str) -> str:
@@ -56,7 +68,9 @@ def _asset(name: str) -> str:
 
 def _policy(scripts: Iterable[str]) -> str:
     """What the browser may do with the page: run these scripts and no others, fetch nothing at all."""
-    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    digests = (
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
@@ -75,8 +89,12 @@ def payload(page: Page) -> dict[str, Any]:
 
 
 def _run(page: Page, run: RunView, axes: Axes) -> dict[str, Any]:
-    tails = run.probabilities and Curve(x=[_tail(p) for p in run.probabilities.x], y=run.probabilities.y)
-    clean = next((share for at, share in zip(page.radii, run.accuracy, strict=True) if at == 0), None)
+    tails = run.probabilities and Curve(
+        x=[_tail(p) for p in run.probabilities.x], y=run.probabilities.y
+    )
+    clean = next(
+        (share for at, share in zip(page.radii, run.accuracy, strict=True) if at == 0), None
+    )
     return {
         "name": run.name,
         "images": run.images,
@@ -108,7 +126,14 @@ def _picture(picture: Picture) -> dict[str, Any]:
         "size": [picture.width, picture.height],
         "tags": list(picture.tags),
         "verdicts": [
-            [vote.run, vote.predict, int(vote.correct), radius(vote.radius), [list(v) for v in vote.votes], vote.n]
+            [
+                vote.run,
+                vote.predict,
+                int(vote.correct),
+                radius(vote.radius),
+                [list(v) for v in vote.votes],
+                vote.n,
+            ]
             for vote in picture.verdicts
         ],
     }
@@ -141,7 +166,9 @@ def _tail(p: float) -> float:
 
 def _json(value: Any) -> Markup:
     """JSON that no name in it can break out of."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)  # ASCII only, so U+2028 and U+2029 are escaped too
+    text = json.dumps(
+        value, separators=(",", ":"), allow_nan=False
+    )  # ASCII only, so U+2028 and U+2029 are escaped too
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
@@ -149,11 +176,20 @@ def _json(value: Any) -> Markup:
 
 def _slider(page: Page) -> dict[str, float]:
     """How far the radius slider reaches, in which steps, and where it starts."""
-    reached = [x for run in page.runs for x in (*run.curve.x, run.largest_radius or 0.0) if math.isfinite(x)]
+    reached = [
+        x
+        for run in page.runs
+        for x in (*run.curve.x, run.largest_radius or 0.0)
+        if math.isfinite(x)
+    ]
     furthest = max([*reached, *page.radii], default=0.0) or 1.0
     step = 10.0 ** (math.floor(math.log10(furthest)) - 2)
     start = page.radii[len(page.radii) // 2] if page.radii else 0.0
-    return {"end": round(math.ceil(furthest / step) * step, 6), "step": round(step, 9), "start": start}
+    return {
+        "end": round(math.ceil(furthest / step) * step, 6),
+        "step": round(step, 9),
+        "start": start,
+    }
 
 
 def _cautions(page: Page) -> dict[str, list[str]]:
@@ -182,7 +218,9 @@ def _published_accuracy(run: RunView, at: float) -> float | None:
 
 def _span(estimates: Iterable[Estimate], *holding: float) -> tuple[float, float]:
     """The range that holds all of these intervals and numbers, for the small bars in a column of the table."""
-    ends = [end for estimate in estimates for end in (estimate.low, estimate.high) if math.isfinite(end)]
+    ends = [
+        end for estimate in estimates for end in (estimate.low, estimate.high) if math.isfinite(end)
+    ]
     low, high = min([*ends, *holding], default=0.0), max([*ends, *holding], default=1.0)
     # Numbers that are equal may differ by rounding.
     return (low, high) if high - low > 1e-9 * max(abs(low), abs(high)) else (low - 0.5, low + 0.5)

@@ -77,14 +77,22 @@ def _training_cuts(config: RunConfig, preset: Preset) -> tuple[str, ...]:
         said.append(f"{config.data} instead of {preset.config.data}")
     if config.method.get("fidelity", "official") != "official":
         said.append("trained as the paper's text says, not as its tables were made")
-    return (*said, *_other_schedule(config, preset), *(n for n in config.notes if not n.startswith(OTHER_SCHEDULE)))
+    return (
+        *said,
+        *_other_schedule(config, preset),
+        *(n for n in config.notes if not n.startswith(OTHER_SCHEDULE)),
+    )
 
 
 def _other_schedule(config: RunConfig, preset: Preset) -> list[str]:
     """What else the recipe has otherwise than epochs, and what is scaled with them."""
     as_it_is = presets.get(preset.name, fidelity=config.method.get("fidelity", "official")).config
     differ = schedule_differences(config, as_it_is)
-    scaled = {"epochs", "drops", *METHOD_EPOCHS.get(preset.config.method["name"], {})} if "epochs" in differ else set()
+    scaled = (
+        {"epochs", "drops", *METHOD_EPOCHS.get(preset.config.method["name"], {})}
+        if "epochs" in differ
+        else set()
+    )
     said = [words for name, words in differ.items() if name not in scaled]
     return [f"{OTHER_SCHEDULE} {preset.name}: {', '.join(said)}"] if said else []
 
@@ -99,12 +107,21 @@ def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ..
         "data": (f"{settings.data} {settings.split}", f"{preset.config.data} test"),
     }
     other = {name: pair for name, pair in asked.items() if pair[0] != pair[1]}
-    said = [f"{name} {_plain(ours)} instead of {_plain(theirs)}" for name, (ours, theirs) in other.items()]
+    said = [
+        f"{name} {_plain(ours)} instead of {_plain(theirs)}"
+        for name, (ours, theirs) in other.items()
+    ]
     return tuple(said if settings.mode == "exact" else [settings.guarantee, *said])
 
 
 def _plain(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def paper_acr(every: tuple[Measured, ...]) -> float:

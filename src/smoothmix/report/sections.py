@@ -17,9 +17,15 @@ LARGEST_SECTION = 2**26
 
 def read_sections(paths: Sequence[Path]) -> list[Section]:
     """The sections in these files, or in all .json files of these folders."""
-    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    files = [
+        file
+        for path in paths
+        for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])
+    ]
     if paths and not files:
-        raise UsageError(f"{', '.join(map(str, paths))}: there is no study here (`smoothmix study` makes them)")
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: there is no study here (`smoothmix study` makes them)"
+        )
     return [read_section(file) for file in files]
 
 

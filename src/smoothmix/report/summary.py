@@ -9,7 +9,16 @@ from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
 from smoothmix.report.numbers import NOTHING
-from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, number_or_text, radius_text
+from smoothmix.report.tables import (
+    Cell,
+    Column,
+    Digits,
+    Grid,
+    Line,
+    marked,
+    number_or_text,
+    radius_text,
+)
 
 
 def summary_grid(page: Page, *, wide: bool = False) -> Grid:
@@ -26,12 +35,17 @@ def summary_grid(page: Page, *, wide: bool = False) -> Grid:
         columns += _estimate_columns("vs baseline", "difference", wide=wide)
         columns += [Column(name="baseline", key="baseline")] if wide else []
     for radius in page.radii:
-        columns += _estimate_columns(radius_text(radius), f"accuracy_{radius_text(radius)}", wide=wide, judged=True)
+        columns += _estimate_columns(
+            radius_text(radius), f"accuracy_{radius_text(radius)}", wide=wide, judged=True
+        )
     columns += _estimate_columns("abstains", "abstention", wide=wide)
     if published:
         columns += [Column(name="published ACR", key="published_acr")]
         columns += [Column(name="seed deviations away", key="deviations_away")]
-    lines = [_line(run, page, shown, wide=wide, published=published, compared=compared) for run in page.runs]
+    lines = [
+        _line(run, page, shown, wide=wide, published=published, compared=compared)
+        for run in page.runs
+    ]
     if not wide:
         columns, lines = _without_empty(columns, lines)
     same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
@@ -51,7 +65,9 @@ MAY_BE_EMPTY = ("abstention", "deviations_away")
 """Columns that people are spared where no run has a number for them."""
 
 
-def _without_empty(columns: Sequence[Column], lines: Sequence[Line]) -> tuple[list[Column], list[Line]]:
+def _without_empty(
+    columns: Sequence[Column], lines: Sequence[Line]
+) -> tuple[list[Column], list[Line]]:
     """The table without those of these columns that nobody fills."""
     filled = [
         i
@@ -78,24 +94,49 @@ def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
     interval = f"{where}: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
     rows = [(run.name, run.published.caution) for run in page.runs if run.published]
     mark = "" if wide else "* "
-    alike = {caution: ", ".join(name for name, other in rows if other == caution) for _, caution in rows if caution}
-    cautions = [f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()]
-    printed = {run.published.note: None for run in page.runs if run.published and run.published.note}
-    names = {note: [run.name for run in page.runs if run.published and run.published.note == note] for note in printed}
+    alike = {
+        caution: ", ".join(name for name, other in rows if other == caution)
+        for _, caution in rows
+        if caution
+    }
+    cautions = [
+        f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()
+    ]
+    printed = {
+        run.published.note: None for run in page.runs if run.published and run.published.note
+    }
+    names = {
+        note: [run.name for run in page.runs if run.published and run.published.note == note]
+        for note in printed
+    }
     cautions += [f"published beside {', '.join(every)}: {note}" for note, every in names.items()]
-    pairs = dict.fromkeys((run.difference.images, run.difference.versus) for run in page.runs if run.difference)
-    baselines = {size: ", ".join(name for other, name in pairs if other == size) for size, _ in pairs}
-    versus = [f"vs baseline: {each}, image by image on {counted(size, 'image')}" for size, each in baselines.items()]
+    pairs = dict.fromkeys(
+        (run.difference.images, run.difference.versus) for run in page.runs if run.difference
+    )
+    baselines = {
+        size: ", ".join(name for other, name in pairs if other == size) for size, _ in pairs
+    }
+    versus = [
+        f"vs baseline: {each}, image by image on {counted(size, 'image')}"
+        for size, each in baselines.items()
+    ]
     if page.out_of_reach and not wide:
-        cautions.append(f"a dash ({NOTHING}): no image could be certified at that radius with the model's draws")
+        cautions.append(
+            f"a dash ({NOTHING}): no image could be certified at that radius with the model's draws"
+        )
     if not any(run.abstention for run in page.runs):
-        cautions.append("abstention is not known: images that selection got wrong had no further draws")
+        cautions.append(
+            "abstention is not known: images that selection got wrong had no further draws"
+        )
     return (interval, *versus, *page.warnings, *cautions)
 
 
-def _line(run: RunView, page: Page, shown: Sequence[str], *, wide: bool, published: bool, compared: bool) -> Line:
+def _line(
+    run: RunView, page: Page, shown: Sequence[str], *, wide: bool, published: bool, compared: bool
+) -> Line:
     common = [
-        Cell(text, None if text == UNKNOWN else number_or_text(text)) for text in (COMMON[name](run) for name in shown)
+        Cell(text, None if text == UNKNOWN else number_or_text(text))
+        for text in (COMMON[name](run) for name in shown)
     ]
     cells = [Cell(run.name, run.name), *common]
     cells += _estimate_cells(run.acr, "{:.4f}", 1, wide=wide, interval=True)
@@ -104,7 +145,9 @@ def _line(run: RunView, page: Page, shown: Sequence[str], *, wide: bool, publish
         cells += _estimate_cells(gap, "{:+.4f}", 1, wide=wide, interval=True)
         cells += [Cell("", run.difference.versus if run.difference else None)] if wide else []
     for accuracy in run.accuracy if wide else run.accuracy_within_reach(page.radii):
-        cells += _estimate_cells(accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide, missing=NOTHING)
+        cells += _estimate_cells(
+            accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide, missing=NOTHING
+        )
     cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
     if published:
         cells += _published_cells(run.published)
@@ -123,12 +166,22 @@ def _published_cells(row: PublishedRow | None) -> list[Cell]:
 
 
 def _estimate_columns(name: str, key: str, *, wide: bool, judged: bool = False) -> list[Column]:
-    ends = [Column(name=f"{name} {end}", key=f"{key}_{end}") for end in ("low", "high")] if wide else []
+    ends = (
+        [Column(name=f"{name} {end}", key=f"{key}_{end}") for end in ("low", "high")]
+        if wide
+        else []
+    )
     return [Column(name=name, key=key, judged=judged), *ends]
 
 
 def _estimate_cells(
-    estimate: Estimate | None, form: str, scale: float, *, wide: bool, interval: bool = False, missing: str = ""
+    estimate: Estimate | None,
+    form: str,
+    scale: float,
+    *,
+    wide: bool,
+    interval: bool = False,
+    missing: str = "",
 ) -> list[Cell]:
     if estimate is None:
         return [Cell(missing)] + ([Cell(""), Cell("")] if wide else [])

@@ -99,16 +99,26 @@ def marked(grid: Grid) -> Grid:
 
 def _marked(line: Line, grid: Grid) -> Line:
     rivals = [
-        other for other in grid.lines if (other.sigma, other.data) == (line.sigma, line.data) and other is not line
+        other
+        for other in grid.lines
+        if (other.sigma, other.data) == (line.sigma, line.data) and other is not line
     ]
     cells = []
     for position, (column, cell) in enumerate(zip(grid.columns, line.cells, strict=True)):
         mine = _shown(cell)
         if column.judged and mine is not None:
-            gaussian = [_shown(other.cells[position]) for other in rivals if other.method == GAUSSIAN]
-            baselines = [_shown(other.cells[position]) for other in rivals if not other.method.startswith(OURS)]
+            gaussian = [
+                _shown(other.cells[position]) for other in rivals if other.method == GAUSSIAN
+            ]
+            baselines = [
+                _shown(other.cells[position])
+                for other in rivals
+                if not other.method.startswith(OURS)
+            ]
             bold = line.method != GAUSSIAN and _beats(mine, gaussian)
-            cell = replace(cell, bold=bold, underlined=line.method.startswith(OURS) and _beats(mine, baselines))
+            cell = replace(
+                cell, bold=bold, underlined=line.method.startswith(OURS) and _beats(mine, baselines)
+            )
         cells.append(cell)
     return replace(line, cells=tuple(cells))
 
@@ -140,8 +150,15 @@ def to_markdown(grid: Grid) -> str:
     head = [column.name for column in grid.columns]
     rows = [[_markdown_cell(cell) for cell in line.cells] for line in grid.lines]
     ruler = ["---" if index == 0 else "---:" for index in range(len(head))]
-    lines = ["| " + " | ".join(row) + " |" for row in ([_markdown_text(name) for name in head], ruler, *rows)]
-    notes = ["", *(f"- {_markdown_text(note)}" for note in grid.notes_and_marks)] if grid.notes_and_marks else []
+    lines = [
+        "| " + " | ".join(row) + " |"
+        for row in ([_markdown_text(name) for name in head], ruler, *rows)
+    ]
+    notes = (
+        ["", *(f"- {_markdown_text(note)}" for note in grid.notes_and_marks)]
+        if grid.notes_and_marks
+        else []
+    )
     return "\n".join([f"**{_markdown_text(grid.title)}**", "", *lines, *notes]) + "\n"
 
 
@@ -168,7 +185,15 @@ def to_latex(grid: Grid) -> str:
         body.append(" & ".join(_latex_cell(cell) for cell in line.cells) + r" \\")
     head = " & ".join(latex_text(column.name) for column in grid.columns) + r" \\"
     notes = [f"% {note}" for note in grid.notes_and_marks]
-    rows = [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
+    rows = [
+        rf"\begin{{tabular}}{{{align}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
     return "\n".join([f"% {grid.title}; needs booktabs", *notes, *rows]) + "\n"
 
 
@@ -186,7 +211,9 @@ def _says(column: Sequence[Cell]) -> bool:
 
 def _latex_cell(cell: Cell) -> str:
     text = latex_text(cell.text)
-    text = "{}" + text if text.startswith("[") else text  # after the end of a row, it would be how much room to leave
+    text = (
+        "{}" + text if text.startswith("[") else text
+    )  # after the end of a row, it would be how much room to leave
     text = rf"\underline{{{text}}}" if cell.underlined and text else text
     return rf"\textbf{{{text}}}" if cell.bold and text else text
 
@@ -218,14 +245,26 @@ def to_csv(grid: Grid) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([column.key for column in grid.columns])
-    writer.writerows([["" if cell.value is None else cell.value for cell in line.cells] for line in grid.lines])
+    writer.writerows(
+        [["" if cell.value is None else cell.value for cell in line.cells] for line in grid.lines]
+    )
     return stream.getvalue()
 
 
 def to_json(grid: Grid) -> str:
     """The table with its notes for programs."""
-    rows = [{c.key: _plain(cell) for c, cell in zip(grid.columns, line.cells, strict=True)} for line in grid.lines]
-    return json.dumps({"title": grid.title, "rows": rows, "notes": list(grid.notes)}, indent=1, allow_nan=False) + "\n"
+    rows = [
+        {c.key: _plain(cell) for c, cell in zip(grid.columns, line.cells, strict=True)}
+        for line in grid.lines
+    ]
+    return (
+        json.dumps(
+            {"title": grid.title, "rows": rows, "notes": list(grid.notes)},
+            indent=1,
+            allow_nan=False,
+        )
+        + "\n"
+    )
 
 
 def _plain(cell: Cell) -> float | str | None:

@@ -45,7 +45,9 @@ class PublishedRun:
         order = np.argsort(self.idx)
         at = np.minimum(np.searchsorted(self.idx, images, sorter=order), len(order) - 1)
         rows = order[at]
-        if not np.array_equal(self.idx[rows], images) or not np.array_equal(self.label[rows], labels):
+        if not np.array_equal(self.idx[rows], images) or not np.array_equal(
+            self.label[rows], labels
+        ):
             raise UsageError("the published logs do not hold these images with these labels")
         return self.counted[rows]
 
@@ -74,7 +76,11 @@ class Beside:
     def deviations(self) -> float:
         """The difference in deviations of a run from the mean of that many others: how unlike one more seed it is."""
         spread = self.deviation * math.sqrt(1 + 1 / self.seeds)
-        return self.difference.value / spread if spread else math.copysign(math.inf, self.difference.value)
+        return (
+            self.difference.value / spread
+            if spread
+            else math.copysign(math.inf, self.difference.value)
+        )
 
     @property
     def within(self) -> bool:
@@ -85,7 +91,9 @@ class Beside:
 def beside(run: Measured, published: Sequence[PublishedRun], *, at: Sequence[float] = ()) -> Beside:
     """One run of ours beside the published seeds of its row."""
     if len(published) < 2:
-        raise UsageError(f"{run.name}: a margin needs at least two published seeds, not {len(published)}")
+        raise UsageError(
+            f"{run.name}: a margin needs at least two published seeds, not {len(published)}"
+        )
     ours = run.as_in_the_paper()
     theirs = np.stack([log.on(ours.idx, ours.label) for log in published])
     deviation = metrics.deviation(theirs.mean(axis=1).tolist())
@@ -99,7 +107,9 @@ def beside(run: Measured, published: Sequence[PublishedRun], *, at: Sequence[flo
         deviation=deviation,
         seeds=len(published),
         difference=intervals.mean(ours.counted - theirs.mean(axis=0)),
-        accuracy={r: (float(a), float(b)) for r, a, b in zip(at, ours.accuracy_at(at), mean, strict=True)},
+        accuracy={
+            r: (float(a), float(b)) for r, a, b in zip(at, ours.accuracy_at(at), mean, strict=True)
+        },
     )
 
 
@@ -111,7 +121,9 @@ def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: 
     for row, logs in rows.items():
         for seed, log in enumerate(logs, start=1):
             for i in np.flatnonzero(log.idx % skip == 0):
-                writer.writerow([row, seed, log.idx[i], log.label[i], log.predict[i], f"{log.printed[i]:g}"])
+                writer.writerow(
+                    [row, seed, log.idx[i], log.label[i], log.predict[i], f"{log.printed[i]:g}"]
+                )
     atomic_write(path, lzma.compress(text.getvalue().encode(), preset=9))
 
 
@@ -124,12 +136,16 @@ def load_published(path: Path) -> dict[str, list[PublishedRun]]:
             raise CertificateError(f"{path}: the columns must be {', '.join(COLUMNS)}")
         by_run: dict[tuple[str, int], list[tuple[int, int, int, float]]] = {}
         for row, seed, idx, label, predict, radius in lines[1:]:
-            by_run.setdefault((row, int(seed)), []).append((int(idx), int(label), int(predict), float(radius)))
+            by_run.setdefault((row, int(seed)), []).append(
+                (int(idx), int(label), int(predict), float(radius))
+            )
     except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
         raise CertificateError(f"{path}: cannot be read ({error})") from error
     found: dict[str, list[PublishedRun]] = {}
     for (row, _), images in by_run.items():
         columns = [np.array(column) for column in zip(*images, strict=True)]
         right = columns[2] == columns[1]
-        found.setdefault(row, []).append(PublishedRun(columns[0], columns[1], paper_rounded(columns[3]) * right))
+        found.setdefault(row, []).append(
+            PublishedRun(columns[0], columns[1], paper_rounded(columns[3]) * right)
+        )
     return found

@@ -55,7 +55,11 @@ class Planned:
     @property
     def certification(self) -> float:
         """Seconds of certification that are left."""
-        return 0.0 if self.repeats else self.whole.certification * max(0, self.images - self.certified) / self.images
+        return (
+            0.0
+            if self.repeats
+            else self.whole.certification * max(0, self.images - self.certified) / self.images
+        )
 
 
 def plan(
@@ -80,12 +84,19 @@ def plan(
             seen[name] = estimate(job.config, how, images=images, data_dir=data_dir, device=device)
         repeats = any(job.folder.path == earlier.job.folder.path for earlier in planned)
         certified = job.certified(how, skip)
-        planned.append(Planned(job=job, repeats=repeats, images=images, certified=certified, whole=seen[name]))
+        planned.append(
+            Planned(job=job, repeats=repeats, images=images, certified=certified, whole=seen[name])
+        )
     return planned
 
 
 def estimate(
-    config: RunConfig, how: Certification, *, images: int, data_dir: Path | None, device: torch.device
+    config: RunConfig,
+    how: Certification,
+    *,
+    images: int,
+    data_dir: Path | None,
+    device: torch.device,
 ) -> Estimate:
     """What the run will take here, measured on a few steps of its last epoch (the dearest) and a few draws."""
     train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=True)
@@ -105,7 +116,9 @@ def estimate(
     return Estimate(training, (how.n0 + how.n) * images / speed.rate)
 
 
-def _seconds_an_epoch(model: nn.Module, config: RunConfig, train: data.Dataset, device: torch.device) -> float:
+def _seconds_an_epoch(
+    model: nn.Module, config: RunConfig, train: data.Dataset, device: torch.device
+) -> float:
     settings, recipe = dict(config.method), config.recipe
     method = methods.make(settings.pop("name"), **settings)
     last = max(recipe.epochs - 1, 0)

@@ -36,7 +36,9 @@ class Job:
         """How many images are certified already in this way, in one file or in parts of it."""
         whole = self.folder.certificates
         in_parts = sum(_rows(part.path, how, skip) for part in parts_beside(whole))
-        return max(_rows(whole, how, skip), in_parts)  # parts have been given what the whole file had
+        return max(
+            _rows(whole, how, skip), in_parts
+        )  # parts have been given what the whole file had
 
 
 def _rows(path: Path, how: Certification, skip: int) -> int:
@@ -68,7 +70,9 @@ def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*"
     every = presets.names(group)
     if not every:
         groups = list(dict.fromkeys(name.partition("/")[0] for name in presets.names()))
-        raise UsageError(f"no rows of the paper are called {group!r}: there are {', '.join(groups)}")
+        raise UsageError(
+            f"no rows of the paper are called {group!r}: there are {', '.join(groups)}"
+        )
     of_sigma = presets.names(group, sigma=sigma)
     require(bool(of_sigma), f"{group} has no rows with sigma {sigma}")
     fitting = [name for name in of_sigma if any(_fits(name, pattern) for pattern in rows)]
@@ -126,14 +130,21 @@ def _sharing(jobs: Sequence[Job]) -> list[Job]:
     alike: dict[str, list[Job]] = {}
     for job in jobs:
         alike.setdefault(to_toml(replace(job.config, preset="", notes=())), []).append(job)
-    first = {same: next((job for job in group if job.folder.path.exists()), group[0]) for same, group in alike.items()}
+    first = {
+        same: next((job for job in group if job.folder.path.exists()), group[0])
+        for same, group in alike.items()
+    }
     owner = {id(job): first[same] for same, group in alike.items() for job in group}
-    return [replace(job, config=owner[id(job)].config, folder=owner[id(job)].folder) for job in jobs]
+    return [
+        replace(job, config=owner[id(job)].config, folder=owner[id(job)].folder) for job in jobs
+    ]
 
 
 def usual_skip(jobs: Sequence[Job]) -> int:
     """Every how many images the paper certified one, where all jobs are for one data set."""
-    steps = {PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs}
+    steps = {
+        PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs
+    }
     return steps.pop() if len(steps) == 1 else 1
 
 

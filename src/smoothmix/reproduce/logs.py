@@ -101,7 +101,11 @@ def from_logs(
         bare = replace(measured.file, rows=())
         return replace(measured, name=str(path.relative_to(folder)), file=bare)
 
-    left_out = [f"{found.others} files in {folder} belong to no row and are left out"] if found.others else []
+    left_out = (
+        [f"{found.others} files in {folder} belong to no row and are left out"]
+        if found.others
+        else []
+    )
     rows = []
     for preset, logs in wanted:
         notes = (*logs.notes, SETTINGS, *left_out)
@@ -112,7 +116,9 @@ def from_logs(
     return rows
 
 
-def _row(preset: Preset, runs: Sequence[Measured], notes: tuple[str, ...], *, main_table: bool) -> Reproduced:
+def _row(
+    preset: Preset, runs: Sequence[Measured], notes: tuple[str, ...], *, main_table: bool
+) -> Reproduced:
     fewest = min((len(run) for run in runs), default=TEST_IMAGES)
     whole = fewest >= TEST_IMAGES
     return Reproduced(
@@ -128,7 +134,9 @@ def _row(preset: Preset, runs: Sequence[Measured], notes: tuple[str, ...], *, ma
 def find_logs(folder: Path) -> Found:
     """The published logs in a folder that holds `mnist` or `ablation` or is one of them, by the preset of their row."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: {'is a file; unpack it first' if folder.exists() else 'there is no such folder'}")
+        raise UsageError(
+            f"{folder}: {'is a file; unpack it first' if folder.exists() else 'there is no such folder'}"
+        )
     names = _names()
     rows: dict[str, list[_Log]] = {}
     others = 0
@@ -144,13 +152,19 @@ def find_logs(folder: Path) -> Found:
             f"{folder}: holds no log of a row of the paper; expected mnist/cohen/noise_<sigma>_<seed>, "
             "mnist/smoothmix/smix_<step>_<T>_m0/tau_<eta>/num_4/<seed>/noise_<sigma> and ablation/eta/..."
         )
-    return Found(rows={name: _log_set(presets.get(name), logs) for name, logs in rows.items()}, others=others)
+    return Found(
+        rows={name: _log_set(presets.get(name), logs) for name, logs in rows.items()}, others=others
+    )
 
 
 def _names() -> dict[tuple[str, float], str]:
     """Presets by where their logs lie and by their noise."""
     every = [presets.get(name) for root in ROOTS for name in presets.names(f"{root}/*")]
-    return {(place, preset.config.method["sigma"]): preset.name for preset in every for place in _places(preset)}
+    return {
+        (place, preset.config.method["sigma"]): preset.name
+        for preset in every
+        for place in _places(preset)
+    }
 
 
 def _places(preset: Preset) -> list[str]:
@@ -184,8 +198,12 @@ def _log(path: Path, folder: Path) -> _Log | None:
     root = max((i for i, part in enumerate(parts) if part in ROOTS), default=None)
     places = ["mnist", *parts[1:]] if root is None else parts[root:]
     seed = named[2] or (places.pop() if places[-1].isdecimal() else None)
-    place = "/".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", part) for part in places)
-    return _Log(path=path, place=place, sigma=float(named[1]), seed=None if seed is None else int(seed))
+    place = "/".join(
+        re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", part) for part in places
+    )
+    return _Log(
+        path=path, place=place, sigma=float(named[1]), seed=None if seed is None else int(seed)
+    )
 
 
 def _log_set(preset: Preset, logs: Sequence[_Log]) -> LogSet:
@@ -193,13 +211,20 @@ def _log_set(preset: Preset, logs: Sequence[_Log]) -> LogSet:
     for log in logs:
         other = by_seed.setdefault(log.seed, log.path)
         if other is not log.path:
-            raise UsageError(f"{log.path} and {other} are logs of one seed of {preset.name}: remove one of them")
-    return _chosen(preset, dict(sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0])))
+            raise UsageError(
+                f"{log.path} and {other} are logs of one seed of {preset.name}: remove one of them"
+            )
+    return _chosen(
+        preset, dict(sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0]))
+    )
 
 
 def _chosen(preset: Preset, by_seed: dict[int | None, Path]) -> LogSet:
     """Which logs are averaged: seed 0 is SmoothMix's run in the main table, and one too many of Consistency's."""
-    method, over_seeds = preset.config.method["name"], preset.published and preset.published.acr_mean is not None
+    method, over_seeds = (
+        preset.config.method["name"],
+        preset.published and preset.published.acr_mean is not None,
+    )
     if method == "smoothmix" and over_seeds:
         main = by_seed.pop(0, None)
         return LogSet(seeds=tuple(by_seed.values()), main=main)

@@ -17,11 +17,15 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool = False) -> list[Reprod
     rows: dict[str, tuple[Preset, list[Path]]] = {}
     for job in jobs:
         rows.setdefault(job.preset.name, (job.preset, []))[1].append(job.folder.path)
-    return [_row(preset, folders, paper_rounding=paper_rounding) for preset, folders in rows.values()]
+    return [
+        _row(preset, folders, paper_rounding=paper_rounding) for preset, folders in rows.values()
+    ]
 
 
 def _row(preset: Preset, folders: Sequence[Path], *, paper_rounding: bool) -> Reproduced:
     # An earlier command may have certified more images with one of the seeds.
     runs = on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
     cut = cuts(runs[0], preset)
-    return Reproduced(preset=preset, runs=runs, cuts=cut.every, judged=cut.comparable, all_images=not cut.images)
+    return Reproduced(
+        preset=preset, runs=runs, cuts=cut.every, judged=cut.comparable, all_images=not cut.images
+    )

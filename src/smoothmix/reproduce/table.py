@@ -84,7 +84,9 @@ def target(row: Reproduced) -> Target | None:
         return None
     if published.acr_mean is None or row.main_table:
         return Target(acr=published.acr, deviation=published.acr_deviation, seeds=1, digits=3)
-    return Target(acr=published.acr_mean, deviation=published.acr_deviation, seeds=PUBLISHED_SEEDS, digits=4)
+    return Target(
+        acr=published.acr_mean, deviation=published.acr_deviation, seeds=PUBLISHED_SEEDS, digits=4
+    )
 
 
 def verdict(row: Reproduced) -> str:
@@ -134,7 +136,11 @@ def _by_image(row: Reproduced) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 
 
 def reproduction_grid(
-    rows: Sequence[Reproduced], *, title: str, radii: Sequence[float] | None = None, wide: bool = False
+    rows: Sequence[Reproduced],
+    *,
+    title: str,
+    radii: Sequence[float] | None = None,
+    wide: bool = False,
 ) -> Grid:
     """Our numbers, the published ones, what lies between them in seed deviations, and a verdict for each row.
 
@@ -143,9 +149,14 @@ def reproduction_grid(
     """
     at = tuple(paper_radii(rows) if radii is None else radii)
     plain = tuple(_line(row, at, wide=wide) for row in rows)
-    grid = marked(Grid(title=title, columns=_columns(at, wide=wide), lines=plain, notes=_notes(rows)))
+    grid = marked(
+        Grid(title=title, columns=_columns(at, wide=wide), lines=plain, notes=_notes(rows))
+    )
     # A single run is not held against the means over seeds of the other rows.
-    lines = (line if row.main_table else best for row, line, best in zip(rows, plain, grid.lines, strict=True))
+    lines = (
+        line if row.main_table else best
+        for row, line, best in zip(rows, plain, grid.lines, strict=True)
+    )
     return replace(grid, lines=tuple(lines))
 
 
@@ -153,8 +164,15 @@ def paper_radii(rows: Sequence[Reproduced]) -> list[float]:
     """The radii of the paper's table over seeds if every row has several, otherwise those of its main table."""
     published = [row.preset.published for row in rows if row.preset.published is not None]
     several = all(len(row.runs) > 1 for row in rows if row.runs) and any(row.runs for row in rows)
-    over = [p.accuracy_mean for p in published] if several and all(p.accuracy_mean for p in published) else []
-    return sorted({radius for columns in over or [p.accuracy for p in published] for radius in columns} or USUAL_RADII)
+    over = (
+        [p.accuracy_mean for p in published]
+        if several and all(p.accuracy_mean for p in published)
+        else []
+    )
+    return sorted(
+        {radius for columns in over or [p.accuracy for p in published] for radius in columns}
+        or USUAL_RADII
+    )
 
 
 def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
@@ -163,7 +181,8 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
         return columns if wide else columns[:1]
 
     accuracy = [
-        pair(text, f"accuracy_{text}", f"accuracy_{text}_deviation", judged=True) for text in map(radius_text, at)
+        pair(text, f"accuracy_{text}", f"accuracy_{text}_deviation", judged=True)
+        for text in map(radius_text, at)
     ]
     return (
         Column(name="row", key="row"),
@@ -178,16 +197,26 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
 
 
 def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
-    ours, published, said = over_seeds(row.runs, at=at) if row.runs else None, target(row), verdict(row)
+    ours, published, said = (
+        over_seeds(row.runs, at=at) if row.runs else None,
+        target(row),
+        verdict(row),
+    )
     acr = (ours.acr, ours.acr_deviation) if ours else (None, None)
     printed = (published.acr, published.deviation) if published else (None, None)
-    shares = zip(ours.accuracy, ours.accuracy_deviation, strict=True) if ours else [(None, None)] * len(at)
+    shares = (
+        zip(ours.accuracy, ours.accuracy_deviation, strict=True)
+        if ours
+        else [(None, None)] * len(at)
+    )
     cells = (
         Cell(row.word, row.word),
         Cell(f"{row.sigma:.2f}", Digits(f"{row.sigma:.2f}")),
         Cell(str(len(row.runs)), len(row.runs)),
         *_pair(*acr, digits=4, wide=wide),
-        *_pair(*printed, digits=published.digits if published else 4, deviation_digits=4, wide=wide),
+        *_pair(
+            *printed, digits=published.digits if published else 4, deviation_digits=4, wide=wide
+        ),
         _away(row, published),
         Cell(said, said),
         *(cell for share in shares for cell in _pair(*map(_percent, share), digits=2, wide=wide)),
@@ -201,7 +230,12 @@ def _percent(share: float | None) -> float | None:
 
 
 def _pair(
-    value: float | None, deviation: float | None, *, digits: int, deviation_digits: int | None = None, wide: bool
+    value: float | None,
+    deviation: float | None,
+    *,
+    digits: int,
+    deviation_digits: int | None = None,
+    wide: bool,
 ) -> tuple[Cell, ...]:
     """A mean and its deviation, in two cells or in one; text also for programs, so that zeros at the end are kept."""
     shown = _number(value, f".{digits}f"), _number(deviation, f".{deviation_digits or digits}f")
@@ -212,11 +246,19 @@ def _pair(
 
 
 def _number(value: float | None, form: str) -> Cell:
-    return Cell(NOTHING) if value is None else Cell(format(value, form), Digits(format(value, form)))
+    return (
+        Cell(NOTHING) if value is None else Cell(format(value, form), Digits(format(value, form)))
+    )
 
 
 def _away(row: Reproduced, published: Target | None) -> Cell:
-    if not row.runs or not row.judged or not row.all_images or published is None or not published.deviation:
+    if (
+        not row.runs
+        or not row.judged
+        or not row.all_images
+        or published is None
+        or not published.deviation
+    ):
         return Cell(NOTHING)
     return _number(difference(row, published) / published.deviation, "+z.1f")
 
@@ -227,7 +269,12 @@ def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
     cuts = ((row.called, f"cut: {', '.join(row.cuts)}") for row in rows if row.cuts)
     unseen = ((row.called, text) for row in rows if (text := _unseen(row)))
     # What the method was set to stands beside every number: another epsilon or m may turn a comparison round.
-    of_rows = ((row.called, text) for row in rows for text in (row.preset.about, row.preset.note, *row.notes) if text)
+    of_rows = (
+        (row.called, text)
+        for row in rows
+        for text in (row.preset.about, row.preset.note, *row.notes)
+        if text
+    )
     of_files = ((run.name, text) for run in runs for text in run.notes)
     return (
         *_grouped(cuts, len(rows)),
@@ -242,9 +289,13 @@ def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
 def _rules(rows: Sequence[Reproduced], runs: Sequence[Measured]) -> list[str]:
     said = ["certified accuracies are in percent"]
     if any(run.paper_rounding for run in runs):
-        said.append("radii are rounded to nearest at three digits, as in the paper's logs, which is not sound")
+        said.append(
+            "radii are rounded to nearest at three digits, as in the paper's logs, which is not sound"
+        )
     elif runs:
-        said.append("no radius is rounded up; difference and verdict alone are of radii rounded as in the paper's logs")
+        said.append(
+            "no radius is rounded up; difference and verdict alone are of radii rounded as in the paper's logs"
+        )
     if any(len(row.runs) > 1 for row in rows):
         said.append("deviations over seeds have n - 1 in the denominator")
     targets = [found for row in rows if row.runs and row.judged and (found := target(row))]
@@ -254,7 +305,9 @@ def _rules(rows: Sequence[Reproduced], runs: Sequence[Measured]) -> list[str]:
             "or sqrt(1/seeds + 1) of a single run"
         )
     if any(found.digits == 3 for found in targets):
-        said.append("single runs are published with three digits: 0.0005 of a difference from them may be rounding")
+        said.append(
+            "single runs are published with three digits: 0.0005 of a difference from them may be rounding"
+        )
     return said
 
 
@@ -264,15 +317,25 @@ def _unseen(row: Reproduced) -> str:
     if row.all_images or not (row.runs and row.judged and published):
         return ""
     allowed = margin(row, published)
-    return f"on {len(row.runs[0]):,} images a difference below {allowed:.4f} is not seen" if allowed else ""
+    return (
+        f"on {len(row.runs[0]):,} images a difference below {allowed:.4f} is not seen"
+        if allowed
+        else ""
+    )
 
 
 def _differences(rows: Sequence[Reproduced]) -> list[str]:
     """What sets rows of one noise apart; the runs of one row are alike, or they could not have been averaged."""
     first: dict[float, list[Measured]] = {}
     for row in rows:
-        first.setdefault(row.sigma, []).extend(replace(run, name=row.called) for run in row.runs[:1])
-    return [f"not to be compared as they stand: {found}" for group in first.values() for found in what_differs(group)]
+        first.setdefault(row.sigma, []).extend(
+            replace(run, name=row.called) for run in row.runs[:1]
+        )
+    return [
+        f"not to be compared as they stand: {found}"
+        for group in first.values()
+        for found in what_differs(group)
+    ]
 
 
 def _grouped(said: Iterable[tuple[str, str]], everything: int) -> list[str]:

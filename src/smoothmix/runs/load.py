@@ -45,9 +45,15 @@ def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
         unfinished = folder.state.exists()
         raise UsageError(
             f"{path}: has no trained weights"
-            + (": training has not ended; run the same `smoothmix train` command again" if unfinished else "")
+            + (
+                ": training has not ended; run the same `smoothmix train` command again"
+                if unfinished
+                else ""
+            )
         )
-    with torch.random.fork_rng(devices=[]):  # its first weights are drawn at random, and overwritten at once
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # its first weights are drawn at random, and overwritten at once
         network = build_network(config)
     load_weights(network, folder.weights)
     return config, network

@@ -70,7 +70,10 @@ def make_config(wishes: Wishes) -> RunConfig:
     """The settings of the run that a person asked for."""
     config = _with_fidelity(_base(wishes), wishes.fidelity)
     config = replace(config, method=_method(config, wishes), **_places(wishes))
-    require(wishes.epochs is None or wishes.epochs >= 1, f"--epochs must be at least 1, got {wishes.epochs}")
+    require(
+        wishes.epochs is None or wishes.epochs >= 1,
+        f"--epochs must be at least 1, got {wishes.epochs}",
+    )
     if wishes.epochs_scale is not None:
         require(wishes.epochs is None, "give --epochs or --epochs-scale, not both")
         config = scale_epochs(config, wishes.epochs_scale)
@@ -110,8 +113,14 @@ def _with_fidelity(config: RunConfig, fidelity: Fidelity | None) -> RunConfig:
     if config.preset:
         preset = replace(presets.get(config.preset), config=config)
         return presets.with_fidelity(preset, fidelity).config
-    require(fidelity in FIDELITIES, f"fidelity must be one of {', '.join(FIDELITIES)}, got {fidelity!r}")
-    recipe = PAPER_RECIPE if fidelity == "paper" else {name: getattr(Recipe(), name) for name in PAPER_RECIPE}
+    require(
+        fidelity in FIDELITIES, f"fidelity must be one of {', '.join(FIDELITIES)}, got {fidelity!r}"
+    )
+    recipe = (
+        PAPER_RECIPE
+        if fidelity == "paper"
+        else {name: getattr(Recipe(), name) for name in PAPER_RECIPE}
+    )
     method = {**config.method, "fidelity": fidelity}
     return replace(config, method=method, recipe=replace(config.recipe, **dict[str, Any](recipe)))
 
@@ -127,7 +136,9 @@ def _honest(config: RunConfig) -> RunConfig:
         {name: value for name, value in method.items() if name not in counted}
         for method in (config.method, preset.method)
     )
-    as_there = replace(config, method=kept, recipe=preset.recipe, notes=(), data_hash="", image_shape=())
+    as_there = replace(
+        config, method=kept, recipe=preset.recipe, notes=(), data_hash="", image_shape=()
+    )
     if as_there != replace(preset, method=there):
         return replace(config, preset="", notes=())
     differ = ", ".join(schedule_differences(config, preset).values())
@@ -147,7 +158,11 @@ def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]
     }
     for name, usual in METHOD_EPOCHS.get(preset.method["name"], {}).items():
         pairs[name] = config.method.get(name, usual), preset.method.get(name, usual)
-    return {name: f"{name} {ours} instead of {theirs}" for name, (ours, theirs) in pairs.items() if ours != theirs}
+    return {
+        name: f"{name} {ours} instead of {theirs}"
+        for name, (ours, theirs) in pairs.items()
+        if ours != theirs
+    }
 
 
 def run_name(config: RunConfig) -> str:
@@ -164,16 +179,24 @@ def run_name(config: RunConfig) -> str:
 def _base(wishes: Wishes) -> RunConfig:
     require(wishes.preset is None or wishes.config is None, "give a preset or --config, not both")
     if wishes.config is not None:
-        return replace(RunConfig.load(wishes.config), notes=())  # what they said need not be true of this run
+        return replace(
+            RunConfig.load(wishes.config), notes=()
+        )  # what they said need not be true of this run
     if wishes.preset is not None:
         return presets.get(wishes.preset).config
     if wishes.data is None or wishes.sigma is None:
-        raise UsageError("give a preset (`smoothmix presets` lists them), --config, or --data and --sigma")
+        raise UsageError(
+            "give a preset (`smoothmix presets` lists them), --config, or --data and --sigma"
+        )
     method = {"name": wishes.method or "gaussian", "sigma": wishes.sigma}
     if wishes.data in USUAL:
-        return replace(presets.get(USUAL[wishes.data]).config, data=wishes.data, method=method, preset="")
+        return replace(
+            presets.get(USUAL[wishes.data]).config, data=wishes.data, method=method, preset=""
+        )
     if wishes.network is None:
-        raise UsageError(f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50")
+        raise UsageError(
+            f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50"
+        )
     return _on_other_data(wishes.data, wishes.network, method)
 
 
@@ -183,7 +206,14 @@ def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig
         return RunConfig(data=data, network=network, method=method)
     usual = USUAL_OF_NETWORK[network]
     note = f"{data} has no recipe of its own: this is that of {usual}, and images are not augmented"
-    return replace(presets.get(usual).config, data=data, network=network, method=method, preset="", notes=(note,))
+    return replace(
+        presets.get(usual).config,
+        data=data,
+        network=network,
+        method=method,
+        preset="",
+        notes=(note,),
+    )
 
 
 def _given(**values: Any) -> dict[str, Any]:
@@ -200,7 +230,8 @@ def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, _, value = pair.partition("=")
         require(
-            name.strip() not in OWN_OPTIONS, f"--set cannot set {name.strip()}: there is an option of its own for it"
+            name.strip() not in OWN_OPTIONS,
+            f"--set cannot set {name.strip()}: there is an option of its own for it",
         )
         text = value.strip()
         try:
@@ -209,5 +240,7 @@ def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
             if text.isidentifier():
                 settings[name.strip()] = text
                 continue
-            raise UsageError(f"--set wants name=value, such as --set eta=5.0, got {pair!r}") from None
+            raise UsageError(
+                f"--set wants name=value, such as --set eta=5.0, got {pair!r}"
+            ) from None
     return settings

@@ -65,7 +65,10 @@ class Stopping:
         require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")
         radii = tuple(self.radii)
         limits = () if self.tolerance is None else (self.tolerance,)
-        for name, number in (*(("radii", r) for r in radii), *(("tolerance", limit) for limit in limits)):
+        for name, number in (
+            *(("radii", r) for r in radii),
+            *(("tolerance", limit) for limit in limits),
+        ):
             sound = isinstance(number, Real) and type(number) is not bool
             require(sound, f"{name} must be numbers, got {number!r}")
         sound = all(math.isfinite(r) and r >= 0 for r in radii)
@@ -79,7 +82,9 @@ class Stopping:
         _require_futility(self.futility)
 
 
-def log_evidence(p: ArrayLike, k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike) -> Floats:
+def log_evidence(
+    p: ArrayLike, k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike
+) -> Floats:
     """Log of M_n(p), the evidence of k votes in n that the true probability is above p.
 
     At every p not below the truth, it ever reaches log(1 / alpha) with chance at most alpha.
@@ -97,7 +102,9 @@ def largest_radius(n: int, *, n0: int, alpha: float, sigma: float) -> float:
     return float(radius(lower_bound(n, n, k0=n0, n0=n0, alpha=alpha), sigma=sigma))
 
 
-def lower_bound(k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float) -> Floats:
+def lower_bound(
+    k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float
+) -> Floats:
     """A bound that ever exceeds the true probability, over all n, with chance at most alpha.
 
     The largest p with M_n(q) >= 1 / alpha for all q <= p, approached from below; 0 where there is none.
@@ -109,7 +116,9 @@ def lower_bound(k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alp
     return _bounds(*_counts(k, n, k0, n0), alpha=alpha)
 
 
-def upper_bound(k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float) -> Floats:
+def upper_bound(
+    k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float
+) -> Floats:
     """A bound that ever falls below the true probability, over all n, with chance at most alpha.
 
     >>> round(float(upper_bound(990, 1000, k0=99, n0=100, alpha=0.001)), 6)
@@ -119,7 +128,14 @@ def upper_bound(k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alp
 
 
 def radius_interval(
-    k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float, futility: float, sigma: float
+    k: ArrayLike,
+    n: ArrayLike,
+    *,
+    k0: ArrayLike,
+    n0: ArrayLike,
+    alpha: float,
+    futility: float,
+    sigma: float,
 ) -> tuple[Floats, Floats]:
     """The certified radius, too large with chance at most alpha, and a bound on what more draws could make of it.
 
@@ -136,7 +152,14 @@ def radius_interval(
 
 
 def decided(
-    k: ArrayLike, n: ArrayLike, *, k0: ArrayLike, n0: ArrayLike, alpha: float, sigma: float, stopping: Stopping
+    k: ArrayLike,
+    n: ArrayLike,
+    *,
+    k0: ArrayLike,
+    n0: ArrayLike,
+    alpha: float,
+    sigma: float,
+    stopping: Stopping,
 ) -> Bools:
     """Whether each image has had enough draws by the rules of `stopping`.
 
@@ -158,9 +181,14 @@ def decided(
         return spent
     left = np.maximum(stopping.max_draws - draws, 0.0)
     # Three bounds in one search: for the class now and with all draws left, and for the others.
-    seen, of = np.stack([votes, votes + left, draws - votes]), np.stack([draws, draws + left, draws])
+    seen, of = (
+        np.stack([votes, votes + left, draws - votes]),
+        np.stack([draws, draws + left, draws]),
+    )
     chances = np.reshape([alpha, alpha, stopping.futility], (3,) + (1,) * votes.ndim)
-    low, reach, others = _bounds(seen, of, np.stack([before, before, drawn - before]), drawn, alpha=chances)
+    low, reach, others = _bounds(
+        seen, of, np.stack([before, before, drawn - before]), drawn, alpha=chances
+    )
     rest = np.maximum(1.0 - reach, others)
     met = [_radius_settled(r, low, rest, sigma=sigma) for r in stopping.radii]
     if stopping.tolerance is not None:
@@ -231,12 +259,16 @@ def _radius_settled(wanted: float, low: Floats, rest: Floats, *, sigma: float) -
     return np.asarray(certified | out_of_reach)
 
 
-def _others_bound(k: ArrayLike, n: ArrayLike, k0: ArrayLike, n0: ArrayLike, *, alpha: float) -> Floats:
+def _others_bound(
+    k: ArrayLike, n: ArrayLike, k0: ArrayLike, n0: ArrayLike, *, alpha: float
+) -> Floats:
     """The mirrored construction: a lower bound on the probability of all other classes together."""
     return lower_bound(np.subtract(n, k), n, k0=np.subtract(n0, k0), n0=n0, alpha=alpha)
 
 
-def _counts(k: ArrayLike, n: ArrayLike, k0: ArrayLike, n0: ArrayLike) -> tuple[Floats, Floats, Floats, Floats]:
+def _counts(
+    k: ArrayLike, n: ArrayLike, k0: ArrayLike, n0: ArrayLike
+) -> tuple[Floats, Floats, Floats, Floats]:
     votes, draws, before, drawn = (np.asarray(part, dtype=np.float64) for part in (k, n, k0, n0))
     for some, total in ((votes, draws), (before, drawn)):
         fits = np.all((some >= 0) & (some <= total) & np.isfinite(total))

@@ -28,7 +28,9 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Flo
     0.976036
     """
     require_alpha(alpha)
-    k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+    k, n = np.broadcast_arrays(
+        np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64)
+    )
     _require_counts(k, n)
     with np.errstate(invalid="ignore"):
         return np.where(k > 0, betaincinv(k, n - k + 1, alpha), 0.0)
@@ -39,7 +41,9 @@ def upper_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Flo
     return 1.0 - lower_bound(np.asarray(trials) - np.asarray(successes), trials, alpha=alpha)
 
 
-def abstention_is_certain(successes: ArrayLike, drawn: ArrayLike, *, planned: int, alpha: float) -> NDArray[np.bool_]:
+def abstention_is_certain(
+    successes: ArrayLike, drawn: ArrayLike, *, planned: int, alpha: float
+) -> NDArray[np.bool_]:
     """Whether no outcome of the draws still to come, of `planned` in all, could lift the bound above 1/2.
 
     >>> abstention_is_certain([400, 480], 900, planned=1000, alpha=0.001).tolist()
@@ -90,11 +94,18 @@ def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
     # All n votes give the bound alpha^(1/n), which reaches 1 - q from n = log(alpha) / log(1 - q) on.
     lacking = float(ndtr(-wanted / sigma))
     reachable = lacking > 0 and math.isfinite(math.log(alpha) / math.log1p(-lacking))
-    require(reachable, f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point")
+    require(
+        reachable,
+        f"no number of draws certifies radius {wanted:g} at sigma {sigma:g} in floating point",
+    )
     # Any certificate needs more than 1/2: the smallest n with 2^-n < alpha, read off the binary exponent exactly.
     mantissa, exponent = math.frexp(alpha)
     anything = 2 - exponent if mantissa == 0.5 else 1 - exponent
-    return anything if wanted == 0 else max(anything, math.ceil(math.log(alpha) / math.log1p(-lacking)))
+    return (
+        anything
+        if wanted == 0
+        else max(anything, math.ceil(math.log(alpha) / math.log1p(-lacking)))
+    )
 
 
 def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
@@ -130,13 +141,18 @@ def draws_to_predict(alpha: float) -> int:
     11
     """
     require_alpha(alpha)
-    return 2 - math.frexp(alpha)[1]  # the binary exponent says it exactly, where a logarithm would round
+    return (
+        2 - math.frexp(alpha)[1]
+    )  # the binary exponent says it exactly, where a logarithm would round
 
 
 def require_enough_to_predict(n: int, *, alpha: float) -> None:
     """Refuse an n with which every prediction would be an abstention."""
     least = draws_to_predict(alpha)
-    require(n >= least, f"n={n} draws at alpha={alpha:g} can never tell two classes apart: it takes n={least} or more")
+    require(
+        n >= least,
+        f"n={n} draws at alpha={alpha:g} can never tell two classes apart: it takes n={least} or more",
+    )
 
 
 def require_enough_draws(n: int, *, alpha: float, sigma: float, wanted: float = 0.0) -> None:

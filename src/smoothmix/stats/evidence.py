@@ -19,7 +19,9 @@ DEEP = 1e-200
 """A tail of a beta distribution below this is computed in logs: soon after it would underflow."""
 
 
-def evidence_and_slope(p: Floats, k: Floats, n: Floats, k0: Floats, n0: Floats) -> tuple[Floats, Floats]:
+def evidence_and_slope(
+    p: Floats, k: Floats, n: Floats, k0: Floats, n0: Floats
+) -> tuple[Floats, Floats]:
     """Log M_n(p) and its derivative in the log-odds of p; all of one shape."""
     # First the prior, then the posterior.
     x = k0 + 0.5 + np.stack([np.zeros_like(k), k])
@@ -76,5 +78,7 @@ def _stirling(x: Floats) -> Floats:
     """Log of Gamma(x) without sqrt(2 * pi / x) * (x / e)^x: by its series where the difference would lose digits."""
     direct = gammaln(x) - (x - 0.5) * np.log(x) + x - 0.5 * math.log(2 * math.pi)
     v = 1 / np.maximum(x, 10.0) ** 2
-    series = (1 / 12 - v * (1 / 360 - v * (1 / 1260 - v * (1 / 1680 - v * (1 / 1188 - v * 691 / 360360))))) / x
+    series = (
+        1 / 12 - v * (1 / 360 - v * (1 / 1260 - v * (1 / 1680 - v * (1 / 1188 - v * 691 / 360360))))
+    ) / x
     return np.where(x < 10, direct, series)

@@ -39,12 +39,16 @@ class _Case:
         require(0 < self.p < 1, f"p must lie strictly between 0 and 1, got {self.p}")
         require_sigma(self.sigma)
         require(0 < self.tau < math.inf, f"tau must be a positive number, got {self.tau}")
-        require(0 <= self.distance < math.inf, f"distance must be zero or more, got {self.distance}")
+        require(
+            0 <= self.distance < math.inf, f"distance must be zero or more, got {self.distance}"
+        )
         whole = self.dimension >= 1 and self.dimension % 1 == 0
         require(whole, f"dimension must be a whole number from 1 on, got {self.dimension}")
 
 
-def worst_case(p: ArrayLike, *, sigma: float, tau: float, distance: float, dimension: ArrayLike) -> Floats:
+def worst_case(
+    p: ArrayLike, *, sigma: float, tau: float, distance: float, dimension: ArrayLike
+) -> Floats:
     """The smallest probability at x' of any classifier with probability p at x, under Gaussian noise.
 
     It has eleven digits or more; below 1e-308 it is 0, where `log_worst_case` goes on.
@@ -55,7 +59,9 @@ def worst_case(p: ArrayLike, *, sigma: float, tau: float, distance: float, dimen
     return np.exp(log_worst_case(p, sigma=sigma, tau=tau, distance=distance, dimension=dimension))
 
 
-def log_worst_case(p: ArrayLike, *, sigma: float, tau: float, distance: float, dimension: ArrayLike) -> Floats:
+def log_worst_case(
+    p: ArrayLike, *, sigma: float, tau: float, distance: float, dimension: ArrayLike
+) -> Floats:
     """The natural logarithm of `worst_case`, also where the probability itself is too small for a float.
 
     >>> float(log_worst_case(0.99, sigma=1.0, tau=1.25, distance=0.5, dimension=150528).round(3))
@@ -80,9 +86,18 @@ def theorem_bound(
     that each step holds (also without p > 1/2 and distance <= 1/2); `as_printed` gives the paper's C. They are equal if
     the first of the three terms is the largest, as it is for p near 1 and tau not far above sigma.
     """
-    require(sigma != tau, f"the theorem needs two noise levels that differ, got sigma = tau = {sigma}")
-    require(1 <= fourth_moment < math.inf, f"at unit variance a fourth moment is at least 1, got {fourth_moment}")
-    return _each(lambda q, d: _bound(_Case(q, sigma, tau, distance, d), fourth_moment, as_printed), p, dimension)
+    require(
+        sigma != tau, f"the theorem needs two noise levels that differ, got sigma = tau = {sigma}"
+    )
+    require(
+        1 <= fourth_moment < math.inf,
+        f"at unit variance a fourth moment is at least 1, got {fourth_moment}",
+    )
+    return _each(
+        lambda q, d: _bound(_Case(q, sigma, tau, distance, d), fourth_moment, as_printed),
+        p,
+        dimension,
+    )
 
 
 def _bound(case: _Case, fourth_moment: float, as_printed: bool = False) -> float:
@@ -96,7 +111,9 @@ def _bound(case: _Case, fourth_moment: float, as_printed: bool = False) -> float
 
 def _each(answer: Callable[[float, float], float], p: ArrayLike, dimension: ArrayLike) -> Floats:
     pairs = np.broadcast(np.asarray(p, dtype=np.float64), np.asarray(dimension, dtype=np.float64))
-    return np.asarray([answer(float(q), float(d)) for q, d in pairs], dtype=np.float64).reshape(pairs.shape)
+    return np.asarray([answer(float(q), float(d)) for q, d in pairs], dtype=np.float64).reshape(
+        pairs.shape
+    )
 
 
 @dataclass(frozen=True)
@@ -112,9 +129,17 @@ class _Ball:
 def _log_worst_case(case: _Case) -> float:
     ratio, shift = case.tau / case.sigma, case.distance / case.sigma
     require(case.p >= 1e-30, f"a worst case is computed for p from 1e-30 on, got {case.p:g}")
-    require(1e-3 <= ratio <= 1e3, f"a worst case is computed for tau from 1e-3 to 1e3 sigma, got {ratio:g} sigma")
-    require(shift <= 1e6, f"a worst case is computed for distances up to 1e6 sigma, got {shift:g} sigma")
-    require(case.dimension <= 1e9, f"a worst case is computed for dimensions up to 1e9, got {case.dimension:g}")
+    require(
+        1e-3 <= ratio <= 1e3,
+        f"a worst case is computed for tau from 1e-3 to 1e3 sigma, got {ratio:g} sigma",
+    )
+    require(
+        shift <= 1e6, f"a worst case is computed for distances up to 1e6 sigma, got {shift:g} sigma"
+    )
+    require(
+        case.dimension <= 1e9,
+        f"a worst case is computed for dimensions up to 1e9, got {case.dimension:g}",
+    )
     growth = (case.tau - case.sigma) / case.sigma * (ratio + 1)  # ratio^2 - 1
     if growth == 0:
         return float(log_ndtr(ndtri(case.p) - shift))
@@ -126,7 +151,9 @@ def _log_worst_case(case: _Case) -> float:
     excess = square - case.dimension - new_offset
     if abs(growth) < 0.5:  # the same, with more digits
         excess = (ball.excess - growth * (case.dimension + offset * (1 + ratio**2))) / ratio**2
-    return _log_probabilities(_Ball(case.dimension, new_offset, square, excess))[0 if growth > 0 else 1]
+    return _log_probabilities(_Ball(case.dimension, new_offset, square, excess))[
+        0 if growth > 0 else 1
+    ]
 
 
 def _ball_with(dimension: float, offset: float, log_inside: float, log_outside: float) -> _Ball:
@@ -175,7 +202,10 @@ def _log_probabilities(ball: _Ball) -> tuple[float, float]:
 def _saddle(ball: _Ball) -> tuple[float, float]:
     """Where the path starts, as s and 1 - 2s: at the saddle of K(s) - s * square, moved away from the pole at 0."""
     twice = ball.dimension + math.sqrt(ball.dimension**2 + 4 * ball.offset * ball.square)
-    s, rest = ball.excess / (2 * ball.square * (1 + 2 * ball.offset / twice)), twice / (2 * ball.square)
+    s, rest = (
+        ball.excess / (2 * ball.square * (1 + 2 * ball.offset / twice)),
+        twice / (2 * ball.square),
+    )
     pole = 4 * rest**2 / (2 * ball.dimension + 4 * ball.offset / rest)
     move = pole / 2 / (abs(s) + math.sqrt(s**2 + pole))
     move = min(move, rest / 4) if ball.excess >= 0 else -move  # 1/2 is a singularity too
@@ -187,7 +217,9 @@ def _exponent(ball: _Ball, s: Complexes, rest: Complexes) -> Complexes:
     log_rest = np.where(np.abs(s) < 0.25, log1p(-2 * s), np.log(rest))
     if s[0].real < -0.5:
         return np.asarray(-ball.dimension / 2 * log_rest + ball.offset * s / rest - s * ball.square)
-    return np.asarray(-ball.dimension * (log_rest / 2 + s) + 2 * ball.offset * s**2 / rest - s * ball.excess)
+    return np.asarray(
+        -ball.dimension * (log_rest / 2 + s) + 2 * ball.offset * s**2 / rest - s * ball.excess
+    )
 
 
 @dataclass(frozen=True)
@@ -201,7 +233,10 @@ class Noise:
 NOISES: Mapping[str, Noise] = {
     "gaussian": Noise(3.0, lambda rng, shape: rng.standard_normal(shape, np.float32)),
     "uniform": Noise(9 / 5, lambda rng, shape: (2 * rng.random(shape, np.float32) - 1) * 3**0.5),
-    "laplace": Noise(6.0, lambda rng, shape: np.subtract(*rng.standard_exponential((2, *shape), np.float32)) / 2**0.5),
+    "laplace": Noise(
+        6.0,
+        lambda rng, shape: np.subtract(*rng.standard_exponential((2, *shape), np.float32)) / 2**0.5,
+    ),
 }
 
 
@@ -212,7 +247,15 @@ def _noise(name: str) -> Noise:
 
 
 def shell_worst_case(
-    noise: str, p: float, *, sigma: float, tau: float, distance: float, dimension: int, draws: int, rng: Generator
+    noise: str,
+    p: float,
+    *,
+    sigma: float,
+    tau: float,
+    distance: float,
+    dimension: int,
+    draws: int,
+    rng: Generator,
 ) -> tuple[float, float]:
     """The probability at x' of the set in the theorem's proof, by Monte Carlo, and its standard error.
 
@@ -222,11 +265,16 @@ def shell_worst_case(
     return _shells(noise, [_Case(p, sigma, tau, distance, dimension)], draws, rng)[0]
 
 
-def _shells(noise: str, cases: Sequence[_Case], draws: int, rng: Generator) -> list[tuple[float, float]]:
+def _shells(
+    noise: str, cases: Sequence[_Case], draws: int, rng: Generator
+) -> list[tuple[float, float]]:
     """The shell's answer to cases of one p and dimension, from one sample at x and one at x'."""
     kind = _noise(noise)
     least = round(10 / min(cases[0].p, 1 - cases[0].p))
-    require(draws >= least, f"draws must be {least} or more to find the shell of p={cases[0].p:g}, got {draws}")
+    require(
+        draws >= least,
+        f"draws must be {least} or more to find the shell of p={cases[0].p:g}, got {draws}",
+    )
     samples = [_lengths(kind, int(cases[0].dimension), draws, rng) for _ in range(2)]
     return [_shell(case, *samples) for case in cases]
 
@@ -237,16 +285,24 @@ def _lengths(noise: Noise, dimension: int, draws: int, rng: Generator) -> Floats
     rows = max(1, 2**20 // dimension)  # a few megabytes at once
     for start in range(0, draws, rows):
         vectors = noise.draw(rng, (min(rows, draws - start), dimension))
-        found[:, start : start + rows] = np.square(vectors).mean(axis=1, dtype=np.float64), vectors[:, 0]
+        found[:, start : start + rows] = (
+            np.square(vectors).mean(axis=1, dtype=np.float64),
+            vectors[:, 0],
+        )
     return found
 
 
 def _shell(case: _Case, at_x: Floats, at_other: Floats) -> tuple[float, float]:
     (before, _), (after, first), draws = at_x, at_other, at_x.shape[1]
-    after = case.tau**2 * after + (2 * case.tau * first + case.distance) * case.distance / case.dimension
+    after = (
+        case.tau**2 * after
+        + (2 * case.tau * first + case.distance) * case.distance / case.dimension
+    )
     # The half-width is an estimate too: one deviation of the share at x moves it, and with it the share at x'.
     error = math.sqrt(case.p * (1 - case.p) / draws)
-    widths = np.quantile(np.abs(before - 1) * case.sigma**2, [case.p - error, case.p, case.p + error])
+    widths = np.quantile(
+        np.abs(before - 1) * case.sigma**2, [case.p - error, case.p, case.p + error]
+    )
     low, share, high = (float(np.mean(np.abs(after - case.sigma**2) <= width)) for width in widths)
     # One hit and one miss are added for the error: nothing hit does not prove 0 without any.
     careful = (share * draws + 1) / (draws + 2)
@@ -260,7 +316,9 @@ class Row:
     noise: str
     ratio: float
     dimension: int
-    worst_case: float  # exact for Gaussian noise; for others the shell's, and the true one is no larger
+    worst_case: (
+        float  # exact for Gaussian noise; for others the shell's, and the true one is no larger
+    )
     bound: float | None  # the theorem's C / dimension, which needs a ratio other than 1
     standard_error: float | None  # of a worst case by Monte Carlo
 
@@ -271,7 +329,14 @@ def table(
     sigma: float = 1.0,
     distance: float = 0.5,
     ratios: Sequence[float] = (0.8, 0.9, 0.95, 0.99, 1.0, 1.01, 1.05, 1.1, 1.25),
-    dimensions: Sequence[int] = (1, 10, 100, 784, 3072, 150528),  # to the inputs of MNIST, CIFAR-10 and ImageNet
+    dimensions: Sequence[int] = (
+        1,
+        10,
+        100,
+        784,
+        3072,
+        150528,
+    ),  # to the inputs of MNIST, CIFAR-10 and ImageNet
     noises: Sequence[str] = tuple(NOISES),
     draws: int = 2_000,
     seed: int = 0,
@@ -284,16 +349,28 @@ def table(
     require_seed(seed)
     require(len(ratios) > 0, "the table needs at least one ratio of tau to sigma")
     moments = {noise: _noise(noise).fourth_moment for noise in noises}
-    cells = [[_Case(p, sigma, sigma * ratio, distance, dimension) for ratio in ratios] for dimension in dimensions]
+    cells = [
+        [_Case(p, sigma, sigma * ratio, distance, dimension) for ratio in ratios]
+        for dimension in dimensions
+    ]
     rows = []
     for noise, cases in product(noises, cells):
-        for ratio, case, (value, error) in zip(ratios, cases, _answers(noise, cases, draws, seed), strict=True):
+        for ratio, case, (value, error) in zip(
+            ratios, cases, _answers(noise, cases, draws, seed), strict=True
+        ):
             bound = None if case.tau == sigma else _bound(case, moments[noise])
             rows.append(Row(noise, ratio, int(case.dimension), value, bound, error))
     return rows
 
 
-def _answers(noise: str, cases: Sequence[_Case], draws: int, seed: int) -> Sequence[tuple[float, float | None]]:
+def _answers(
+    noise: str, cases: Sequence[_Case], draws: int, seed: int
+) -> Sequence[tuple[float, float | None]]:
     if noise == "gaussian":
         return [(math.exp(_log_worst_case(case)), None) for case in cases]
-    return _shells(noise, cases, draws, np.random.default_rng([seed, crc32(noise.encode()), int(cases[0].dimension)]))
+    return _shells(
+        noise,
+        cases,
+        draws,
+        np.random.default_rng([seed, crc32(noise.encode()), int(cases[0].dimension)]),
+    )

@@ -59,7 +59,10 @@ class Model:
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
-        require(self.num_classes >= 2, f"{self.name}: num_classes must be at least 2, got {self.num_classes}")
+        require(
+            self.num_classes >= 2,
+            f"{self.name}: num_classes must be at least 2, got {self.num_classes}",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +100,36 @@ class Attack:
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"the attack needs at least 1 step, got {self.steps}")
-        require(self.copies >= 1, f"the attack needs at least 1 copy of the noise, got {self.copies}")
+        require(
+            self.copies >= 1, f"the attack needs at least 1 copy of the noise, got {self.copies}"
+        )
         if self.epsilon is not None:
-            require(0 <= self.epsilon < math.inf, f"eps must be a number of zero or more, got {self.epsilon:g}")
+            require(
+                0 <= self.epsilon < math.inf,
+                f"eps must be a number of zero or more, got {self.epsilon:g}",
+            )
         elif self.step_size is None:
             raise UsageError("an attack without a limit needs a step size")
         if self.step_size is not None:
-            require(0 < self.step_size < math.inf, f"the step size must be a positive number, got {self.step_size:g}")
+            require(
+                0 < self.step_size < math.inf,
+                f"the step size must be a positive number, got {self.step_size:g}",
+            )
 
     @property
     def length(self) -> float:
         """L2 length of one step."""
-        return self.step_size if self.step_size is not None else 2 * (self.epsilon or 0.0) / self.steps
+        return (
+            self.step_size if self.step_size is not None else 2 * (self.epsilon or 0.0) / self.steps
+        )
 
     def words(self, limit: str = "") -> str:
         """What it does, for people; `limit` instead of its own where that varies."""
-        own = f"steps of L2 length {self.length:g}" if self.epsilon is None else f"within L2 distance {self.epsilon:g}"
+        own = (
+            f"steps of L2 length {self.length:g}"
+            if self.epsilon is None
+            else f"within L2 distance {self.epsilon:g}"
+        )
         return f"{self.steps}-step PGD on the smoothed classifier with {self.copies} noises, {limit or own}"
 
 
@@ -144,7 +161,9 @@ class Case:
         if attack.epsilon == 0:
             return self.image
         shape, device = tuple(self.image.shape), self.sampler.device
-        noise = torch.from_numpy(gaussian(self.draws.seed, Domain.ATTACK, self.index, 0, attack.copies, shape))
+        noise = torch.from_numpy(
+            gaussian(self.draws.seed, Domain.ATTACK, self.index, 0, attack.copies, shape)
+        )
         x = self.image[None].to(device)
         # Pixels are clamped last: that brings every point nearer to x, so that it stays within the ball.
         limit = (ball(x, attack.epsilon),) if attack.epsilon is not None else ()
@@ -180,8 +199,12 @@ def examining(model: Model, dataset: Dataset, draws: Draws) -> Iterator[Callable
 
     def case(index: int) -> Case:
         image, label = dataset.images([index])[0], int(dataset.labels[index])
-        check_images(image[None])  # what lies outside of [0, 1] is clamped away from the image, not towards it
-        return Case(model=model, image=image, index=index, label=label, draws=draws, sampler=sampler)
+        check_images(
+            image[None]
+        )  # what lies outside of [0, 1] is clamped away from the image, not towards it
+        return Case(
+            model=model, image=image, index=index, label=label, draws=draws, sampler=sampler
+        )
 
     with sampler:
         yield case
@@ -217,7 +240,9 @@ def require_comparable(models: Sequence[Model], dataset: Dataset, indices: Seque
     """Refuse models that cannot be asked about the same images, and images that are not there."""
     require(len(models) > 0, "a study needs at least one model")
     names, classes = [model.name for model in models], {model.num_classes for model in models}
-    require(len(set(names)) == len(names), f"the models need different names, got {', '.join(names)}")
+    require(
+        len(set(names)) == len(names), f"the models need different names, got {', '.join(names)}"
+    )
     require(
         len(classes) == 1,
         "the models tell different numbers of classes apart: "
@@ -226,7 +251,10 @@ def require_comparable(models: Sequence[Model], dataset: Dataset, indices: Seque
     require(len(indices) > 0, "no images are left to study")
     require(len(set(indices)) == len(indices), "an image is asked for twice")
     wrong = next((i for i in indices if not 0 <= i < len(dataset)), None)
-    require(wrong is None, f"{dataset.name} ({dataset.split}) has the images 0 to {len(dataset) - 1}, not {wrong}")
+    require(
+        wrong is None,
+        f"{dataset.name} ({dataset.split}) has the images 0 to {len(dataset) - 1}, not {wrong}",
+    )
     highest = int(dataset.labels[list(indices)].max())
     require(
         highest < models[0].num_classes,
@@ -267,4 +295,8 @@ def noise_notes(models: Sequence[Model]) -> tuple[str, ...]:
 def plain_grid(title: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Grid:
     """A table whose cells are written as they are."""
     lines = [Line(cells=tuple(Cell(str(value), str(value)) for value in row)) for row in rows]
-    return Grid(title=title, columns=tuple(Column(name=name, key=name) for name in names), lines=tuple(lines))
+    return Grid(
+        title=title,
+        columns=tuple(Column(name=name, key=name) for name in names),
+        lines=tuple(lines),
+    )

@@ -48,7 +48,9 @@ ATTACK = Attack(steps=20, epsilon=1.0, copies=16)
 PUBLISHED = dict(
     zip(
         EPSILONS,
-        zip((66.4, 47.1, 24.3, 14.2, 11.3, 10.7), (24.2, 37.8, 59.5, 71.8, 78.5, 82.0), strict=True),
+        zip(
+            (66.4, 47.1, 24.3, 14.2, 11.3, 10.7), (24.2, 37.8, 59.5, 71.8, 78.5, 82.0), strict=True
+        ),
         strict=True,
     )
 )
@@ -108,9 +110,19 @@ def measure(
         return np.array([[*case.votes(point), distance(point, case.image)] for point in points])
 
     kept = begun or Begun()
-    kept.ask("confidence", dataset, (len(epsilons), models[0].num_classes + 1), attacks=attacks, draws=draws)
+    kept.ask(
+        "confidence",
+        dataset,
+        (len(epsilons), models[0].num_classes + 1),
+        attacks=attacks,
+        draws=draws,
+    )
     found = each_case(models, dataset, indices, draws, track, attacked, kept).swapaxes(1, 2)
-    votes, distances, labels = found[..., :-1].astype(np.int64), found[..., -1], dataset.labels[list(indices)]
+    votes, distances, labels = (
+        found[..., :-1].astype(np.int64),
+        found[..., -1],
+        dataset.labels[list(indices)],
+    )
     return [Confidences(model, votes[i], labels, distances[i]) for i, model in enumerate(models)]
 
 
@@ -128,7 +140,16 @@ def study(
 ) -> Study:
     """Mean true-class and off-class confidence of adversarial examples against the distance they may have."""
     draws = draws or Draws()
-    found = measure(models, dataset, indices, epsilons=epsilons, attack=attack, draws=draws, track=track, begun=begun)
+    found = measure(
+        models,
+        dataset,
+        indices,
+        epsilons=epsilons,
+        attack=attack,
+        draws=draws,
+        track=track,
+        begun=begun,
+    )
     published = PUBLISHED if dataset.name == PUBLISHED_DATA and _of_the_paper(models) else {}
     how = f"{attack.words('within L2 distance eps')}; {images_of(dataset, indices)}; {draws.n:,} votes each"
     return Study(
@@ -161,7 +182,9 @@ def _text(found: Sequence[Confidences], epsilons: Sequence[float], how: str) -> 
         f"Adversarial examples of the smoothed classifier were classified by noisy votes ({how}).",
         f"At eps {epsilons[last]:g}, {'; '.join(seen)}.",
     ]
-    return " ".join([*parts, f"On the same images, {'; '.join(compared)}." if compared else ""]).strip()
+    return " ".join(
+        [*parts, f"On the same images, {'; '.join(compared)}." if compared else ""]
+    ).strip()
 
 
 def _gaps(one: Confidences, other: Confidences) -> list[Estimate]:
@@ -185,18 +208,31 @@ def _points(gap: Estimate) -> str:
     return f"{gap.value:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]"
 
 
-def _grid(found: Sequence[Confidences], epsilons: Sequence[float], how: str, *, published: bool) -> Grid:
+def _grid(
+    found: Sequence[Confidences], epsilons: Sequence[float], how: str, *, published: bool
+) -> Grid:
     columns = [Column(name=name, key=name) for name in ("model", "sigma", "eps", "images")]
     for name, key in (("true class %", "true"), ("off class %", "off")):
-        columns += [Column(name=name, key=key), *(Column(name=end, key=f"{key}_{end}") for end in ("low", "high"))]
+        columns += [
+            Column(name=name, key=key),
+            *(Column(name=end, key=f"{key}_{end}") for end in ("low", "high")),
+        ]
     if published:
-        columns += [Column(name=f"published {key} %", key=f"published_{key}") for key in ("true", "off")]
+        columns += [
+            Column(name=f"published {key} %", key=f"published_{key}") for key in ("true", "off")
+        ]
     lines = []
     for f in found:
         for epsilon, true, off in zip(epsilons, means(f.true), means(f.off), strict=True):
-            cells = [Cell(f.model.name, f.model.name), _number(f.model.sigma, "g"), _number(epsilon, "g")]
+            cells = [
+                Cell(f.model.name, f.model.name),
+                _number(f.model.sigma, "g"),
+                _number(epsilon, "g"),
+            ]
             cells += [_number(len(f.labels), "d")]
-            cells += [_number(100 * v, ".1f") for e in (true, off) for v in (e.value, e.low, e.high)]
+            cells += [
+                _number(100 * v, ".1f") for e in (true, off) for v in (e.value, e.low, e.high)
+            ]
             if published:
                 row = PUBLISHED.get(epsilon) if f.model.sigma == PUBLISHED_SIGMA else None
                 cells += [_number(v, ".1f") for v in row] if row else [Cell(""), Cell("")]
@@ -209,7 +245,9 @@ def _grid(found: Sequence[Confidences], epsilons: Sequence[float], how: str, *, 
     for f in found[1:]:
         gaps = zip(epsilons, _gaps(f, found[0]), strict=True)
         each = ", ".join(f"{_points(gap)} at eps {epsilon:g}" for epsilon, gap in gaps)
-        notes.append(f"off class of {f.model.name} less that of {found[0].model.name}, on the same images: {each}")
+        notes.append(
+            f"off class of {f.model.name} less that of {found[0].model.name}, on the same images: {each}"
+        )
     if published:
         notes.append(
             "published: CIFAR-10, ResNet-110, sigma 0.5; the paper does not say how it was trained or attacked"
@@ -222,7 +260,9 @@ def _number(value: float, form: str) -> Cell:
     return Cell(f"{value:{form}}", round(value, 6))
 
 
-def _record(found: Sequence[Confidences], epsilons: Sequence[float], indices: Sequence[int]) -> Grid:
+def _record(
+    found: Sequence[Confidences], epsilons: Sequence[float], indices: Sequence[int]
+) -> Grid:
     rows = [
         (
             f.model.name,
@@ -240,7 +280,9 @@ def _record(found: Sequence[Confidences], epsilons: Sequence[float], indices: Se
 
 
 def draw(
-    found: Sequence[Confidences], epsilons: Sequence[float], published: dict[float, tuple[float, float]]
+    found: Sequence[Confidences],
+    epsilons: Sequence[float],
+    published: dict[float, tuple[float, float]],
 ) -> Figure:
     """True-class and off-class confidence against epsilon, a line for each model with its interval."""
     order = np.argsort(epsilons)
@@ -249,17 +291,25 @@ def draw(
         looks = style.looks([f.model for f in found])
         made, axes = style.panels(2, runs=len(found), height=2.1)
         entries: dict[str, Artist] = {}
-        for side, (ax, title) in enumerate(zip(axes, ("True class", "Strongest other class"), strict=True)):
+        for side, (ax, title) in enumerate(
+            zip(axes, ("True class", "Strongest other class"), strict=True)
+        ):
             for f in found:
                 look, shares = looks[f.model.name], means(f.off if side else f.true)
-                mid, low, high = (100 * np.array([getattr(e, a) for e in shares])[order] for a in _ENDS)
+                mid, low, high = (
+                    100 * np.array([getattr(e, a) for e in shares])[order] for a in _ENDS
+                )
                 ax.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
-                (line,) = ax.plot(x, mid, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=3)
+                (line,) = ax.plot(
+                    x, mid, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=3
+                )
                 entries.setdefault(f.model.name, line)
             known = [e for e in sorted(published) if x[0] <= e <= x[-1]]
             if known:
                 values = [published[e][side] for e in known]
-                (line,) = ax.plot(known, values, color=style.FAINT, linestyle=":", marker="x", markersize=3.5)
+                (line,) = ax.plot(
+                    known, values, color=style.FAINT, linestyle=":", marker="x", markersize=3.5
+                )
                 entries.setdefault(PUBLISHED_NAME, line)
             ax.set_title(title)
             ax.set_xlabel("Largest ℓ₂ distance ε of the attack")

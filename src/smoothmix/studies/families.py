@@ -28,25 +28,39 @@ FAMILIES = {
 
 def seconds_an_epoch(row: Reproduced) -> float | None:
     """What an epoch of this row cost, mean over epochs and seeds; None where no training is recorded."""
-    seconds = [float(line["seconds"]) for run in row.runs for line in run.training if "seconds" in line]
+    seconds = [
+        float(line["seconds"]) for run in row.runs for line in run.training if "seconds" in line
+    ]
     return float(np.mean(seconds)) if seconds else None
 
 
 def with_cost(grid: Grid, rows: Sequence[Reproduced]) -> Grid:
     """The table with a column of what an epoch cost."""
     costs = [seconds_an_epoch(row) for row in rows]
-    cells = [Cell("" if c is None else f"{c:.1f}", None if c is None else Digits(f"{c:.2f}")) for c in costs]
-    lines = [replace(line, cells=(*line.cells, cell)) for line, cell in zip(grid.lines, cells, strict=True)]
+    cells = [
+        Cell("" if c is None else f"{c:.1f}", None if c is None else Digits(f"{c:.2f}"))
+        for c in costs
+    ]
+    lines = [
+        replace(line, cells=(*line.cells, cell))
+        for line, cell in zip(grid.lines, cells, strict=True)
+    ]
     column = Column(name="seconds an epoch", key="seconds_an_epoch")
     return replace(grid, columns=(*grid.columns, column), lines=tuple(lines))
 
 
-def ablation(rows: Sequence[Reproduced], *, radii: Sequence[float] | None = None, figure: bool = True) -> Study:
+def ablation(
+    rows: Sequence[Reproduced], *, radii: Sequence[float] | None = None, figure: bool = True
+) -> Study:
     """The paper's ablations: a table with what each row cost, and a panel of curves for each setting that is varied."""
     require(bool(rows), "an ablation needs at least one row")
     grid = reproduction_grid(rows, title="Ablations of SmoothMix (MNIST, sigma 1.0)", radii=radii)
     groups = families(rows)
-    best = {name: max(runs, key=lambda m: float(m.counted.mean())).name for name, runs in groups.items() if runs}
+    best = {
+        name: max(runs, key=lambda m: float(m.counted.mean())).name
+        for name, runs in groups.items()
+        if runs
+    }
     found = "; ".join(f"{name}: best is {which}" for name, which in best.items())
     return Study(
         name="ablation",
@@ -63,7 +77,11 @@ def families(rows: Sequence[Reproduced]) -> dict[str, list[Measured]]:
     baselines = [replace(run, name="Gaussian") for name, run in named if name == "gaussian"]
     groups = {}
     for family, meaning in FAMILIES.items():
-        runs = [replace(run, name=name.replace("/", " ")) for name, run in named if name.startswith(f"{family}/")]
+        runs = [
+            replace(run, name=name.replace("/", " "))
+            for name, run in named
+            if name.startswith(f"{family}/")
+        ]
         if runs:
             groups[meaning] = [*baselines, *runs]
     return groups
@@ -78,7 +96,9 @@ def _panels(groups: dict[str, list[Measured]]) -> Figure:
 def seeds(row: Reproduced, *, radii: Sequence[float] | None = None, figure: bool = True) -> Study:
     """One preset with several seeds: mean and deviation beside the paper's, and the curves on top of each other."""
     require(len(row.runs) > 1, "a study of seeds needs at least two runs")
-    grid = reproduction_grid([row], title=f"{row.preset.name} over {len(row.runs)} seeds", radii=radii)
+    grid = reproduction_grid(
+        [row], title=f"{row.preset.name} over {len(row.runs)} seeds", radii=radii
+    )
     acrs = [float(run.counted.mean()) for run in row.runs]
     told = ", ".join(f"{acr:.4f}" for acr in acrs)
     runs = [replace(run, name=f"seed {number}") for number, run in enumerate(row.runs)]

@@ -32,14 +32,19 @@ def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
     if study.figure:
         written.append(folder / f"{study.name}.{suffix.removeprefix('.')}")
         save_figure(study.figure, written[-1])
-    return [*written, _write(folder / f"{study.name}.json", json.dumps(section(study), indent=1) + "\n")]
+    return [
+        *written,
+        _write(folder / f"{study.name}.json", json.dumps(section(study), indent=1) + "\n"),
+    ]
 
 
 def set_aside(study: Study, folder: Path) -> Path | None:
     """Move the files of an earlier study of this name that found something else; the folder they are in now."""
     numbers, record = f"{study.name}.csv", f"{study.name}-record.csv"
     found = {numbers: study.grid, record: study.record}
-    if not any(grid and _says_otherwise(folder / name, to_csv(grid)) for name, grid in found.items()):
+    if not any(
+        grid and _says_otherwise(folder / name, to_csv(grid)) for name, grid in found.items()
+    ):
         return None
     names = [numbers, record, *(f"{study.name}.{kind}" for kind in (*FIGURES, "json"))]
     aside = next(place for k in count(1) if not (place := folder / f"earlier-{k}").exists())
@@ -83,8 +88,12 @@ def _data_uri(figure: Figure) -> str:
         path = Path(folder) / "figure.png"
         save_figure(figure, path)
         with Image.open(path) as whole:
-            small = whole.convert("RGB").resize((whole.width // 2, whole.height // 2), Image.Resampling.LANCZOS)
+            small = whole.convert("RGB").resize(
+                (whole.width // 2, whole.height // 2), Image.Resampling.LANCZOS
+            )
         stream = io.BytesIO()
         # The method counts: the usual one makes one teal of two lines that are green and blue.
-        small.quantize(256, method=Image.Quantize.FASTOCTREE).save(stream, format="png", optimize=True)
+        small.quantize(256, method=Image.Quantize.FASTOCTREE).save(
+            stream, format="png", optimize=True
+        )
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

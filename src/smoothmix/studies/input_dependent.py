@@ -16,7 +16,9 @@ FLOOR = 1e-12
 """Smaller probabilities are drawn here: the axis must end somewhere."""
 
 
-def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figure: bool = True) -> Study:
+def study(
+    rows: Sequence[Row], *, p: float, sigma: float, distance: float, figure: bool = True
+) -> Study:
     """The table of worst cases, and what it says."""
     return Study(
         name="dimension",
@@ -34,12 +36,24 @@ def study(rows: Sequence[Row], *, p: float, sigma: float, distance: float, figur
 
 def _found(rows: Sequence[Row]) -> str:
     """What is left of the answer in the largest dimension."""
-    there = [row for row in rows if row.noise == "gaussian" and row.ratio != 1 and row.dimension == _largest(rows)]
+    there = [
+        row
+        for row in rows
+        if row.noise == "gaussian" and row.ratio != 1 and row.dimension == _largest(rows)
+    ]
     gone = [f"{row.ratio:g}" for row in there if row.worst_case < 0.5]
     kept = [f"{row.ratio:g} ({row.worst_case:.2g})" for row in there if row.worst_case >= 0.5]
-    parts = [f"less than one half at tau / sigma {', '.join(gone)}, where the guarantee is gone" if gone else ""]
+    parts = [
+        f"less than one half at tau / sigma {', '.join(gone)}, where the guarantee is gone"
+        if gone
+        else ""
+    ]
     parts += [f"more at {', '.join(kept)}" if kept else ""]
-    return f"In {_largest(rows):,} dimensions that is {', but '.join(filter(None, parts))}." if there else ""
+    return (
+        f"In {_largest(rows):,} dimensions that is {', but '.join(filter(None, parts))}."
+        if there
+        else ""
+    )
 
 
 def _largest(rows: Sequence[Row]) -> int:
@@ -68,7 +82,9 @@ def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Gr
         "no bound: the theorem gives 1 or more there, which says nothing, or does not apply",
     )
     columns = tuple(Column(name=name, key=key) for name, key in zip(names, keys, strict=True))
-    return Grid(title="Worst-case probability at x'", columns=columns, lines=tuple(lines), notes=notes)
+    return Grid(
+        title="Worst-case probability at x'", columns=columns, lines=tuple(lines), notes=notes
+    )
 
 
 def _number(value: float | None) -> Cell:

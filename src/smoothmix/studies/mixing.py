@@ -89,7 +89,9 @@ class Ratios:
         return int(np.isinf(self.ratio).sum())
 
 
-def least_change(changed: Callable[[float], bool], *, scan: int = SCAN, tolerance: float = TOLERANCE) -> float:
+def least_change(
+    changed: Callable[[float], bool], *, scan: int = SCAN, tolerance: float = TOLERANCE
+) -> float:
     """The least ratio in (0, 1] at which `changed` says so, to within tolerance / 2; infinite if it never does.
 
     What changes and changes back between two of the `scan` evenly spaced ratios is not seen.
@@ -134,7 +136,9 @@ def equal_confidence(case: Case, attack: Attack) -> tuple[float, float]:
     if lost(case.votes(case.image), case.label):
         return math.nan, math.nan
     adversarial = case.attacked(attack)
-    ratio = least_change(lambda ratio: lost(case.votes(case.image.lerp(adversarial, ratio)), case.label))
+    ratio = least_change(
+        lambda ratio: lost(case.votes(case.image.lerp(adversarial, ratio)), case.label)
+    )
     return ratio, distance(adversarial, case.image)
 
 
@@ -154,7 +158,13 @@ def measure(
     kept = begun or Begun()
     kept.ask("mixing", dataset, (2,), attack=attack, draws=draws, scan=SCAN, tolerance=TOLERANCE)
     found = each_case(
-        models, dataset, indices, draws, track, lambda case: np.array(equal_confidence(case, attack)), kept
+        models,
+        dataset,
+        indices,
+        draws,
+        track,
+        lambda case: np.array(equal_confidence(case, attack)),
+        kept,
     )
     return [Ratios(model, *numbers.T) for model, numbers in zip(models, found, strict=True)]
 
@@ -185,7 +195,10 @@ def study(
 
 
 def _text(found: Sequence[Ratios], how: str) -> str:
-    seen = [f"{r.model.name} {_interval(r.median)}" if r.median else f"{r.model.name} none is right" for r in found]
+    seen = [
+        f"{r.model.name} {_interval(r.median)}" if r.median else f"{r.model.name} none is right"
+        for r in found
+    ]
     parts = [
         f"Images were moved to adversarial examples until another class had as many votes as the true one ({how}).",
         f"Half of the images that are classified right change by the mixing ratio: {'; '.join(seen)}.",
@@ -197,7 +210,9 @@ def _text(found: Sequence[Ratios], how: str) -> str:
 def _compared(one: Ratios, other: Ratios) -> str:
     """On how many images the one keeps its class farther than the other, among those that tell them apart."""
     both = ~np.isnan(one.ratio) & ~np.isnan(other.ratio)
-    farther, nearer = (int(np.sum(order(one.ratio[both], other.ratio[both]))) for order in (np.greater, np.less))
+    farther, nearer = (
+        int(np.sum(order(one.ratio[both], other.ratio[both]))) for order in (np.greater, np.less)
+    )
     if not farther + nearer:
         return ""
     found = share(farther, farther + nearer)
@@ -216,7 +231,17 @@ def _ratio(value: float) -> str:
     return "> 1" if math.isinf(value) else f"{value:.3f}"
 
 
-NAMES = ("model", "sigma", "images", "wrong at 0", "changed", "never changed", "median ratio", "low", "high")
+NAMES = (
+    "model",
+    "sigma",
+    "images",
+    "wrong at 0",
+    "changed",
+    "never changed",
+    "median ratio",
+    "low",
+    "high",
+)
 LENGTHS = ("adversarial L2", "change L2")
 
 
@@ -229,9 +254,13 @@ def _grid(found: Sequence[Ratios], how: str) -> Grid:
         if r.median:
             cells += [Cell(_ratio(v), v) for v in (r.median.value, r.median.low, r.median.high)]
             # What never changes does so at no distance, even if the attack has not moved it at all.
-            change = np.multiply(r.right, r.length, where=np.isfinite(r.right), out=np.full_like(r.length, np.inf))
+            change = np.multiply(
+                r.right, r.length, where=np.isfinite(r.right), out=np.full_like(r.length, np.inf)
+            )
             lengths = median(r.length), median(change)
-            cells += [Cell("never" if math.isinf(e.value) else f"{e.value:.2f}", e.value) for e in lengths]
+            cells += [
+                Cell("never" if math.isinf(e.value) else f"{e.value:.2f}", e.value) for e in lengths
+            ]
         else:
             cells += [Cell("")] * 5
         lines.append(Line(cells=tuple(cells), sigma=r.model.sigma))
@@ -243,13 +272,26 @@ def _grid(found: Sequence[Ratios], how: str) -> Grid:
         "L2: median distances from the image of its adversarial example, and of the point where the prediction changes",
         *noise_notes([r.model for r in found]),
     )
-    columns = tuple(Column(name=name, key=name.replace(" ", "_").lower()) for name in (*NAMES, *LENGTHS))
-    return Grid(title="Mixing ratio at which the prediction changes", columns=columns, lines=tuple(lines), notes=notes)
+    columns = tuple(
+        Column(name=name, key=name.replace(" ", "_").lower()) for name in (*NAMES, *LENGTHS)
+    )
+    return Grid(
+        title="Mixing ratio at which the prediction changes",
+        columns=columns,
+        lines=tuple(lines),
+        notes=notes,
+    )
 
 
 def _record(found: Sequence[Ratios], dataset: Dataset, indices: Sequence[int]) -> Grid:
     rows = [
-        (r.model.name, index, int(dataset.labels[index]), _outcome(ratio), *map(_known, (ratio, length)))
+        (
+            r.model.name,
+            index,
+            int(dataset.labels[index]),
+            _outcome(ratio),
+            *map(_known, (ratio, length)),
+        )
         for r in found
         for index, ratio, length in zip(indices, r.ratio, r.distance, strict=True)
     ]
@@ -281,13 +323,24 @@ def draw(found: Sequence[Ratios]) -> Figure:
             counted = scale * np.histogram(r.right[np.isfinite(r.right)], edges)[0]
             drawn = ax.stairs(counted, edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
             ax.stairs(counted, edges, fill=True, color=look.colour, alpha=0.1, linewidth=0)
-            ax.stairs([scale * r.unchanged], beyond, color=look.colour, linestyle=look.dash, linewidth=1.0)
+            ax.stairs(
+                [scale * r.unchanged], beyond, color=look.colour, linestyle=look.dash, linewidth=1.0
+            )
             top = ax.get_xaxis_transform()
-            ax.plot([min(r.median.value, 1 + 2 / BINS)], [1.0], "v", color=look.colour, transform=top, clip_on=False)
+            ax.plot(
+                [min(r.median.value, 1 + 2 / BINS)],
+                [1.0],
+                "v",
+                color=look.colour,
+                transform=top,
+                clip_on=False,
+            )
             entries[r.model.name] = drawn
         ax.set_xlim(0, 1 + 4 / BINS)
         ax.set_ylim(bottom=0)
-        ax.set_xticks([0, 0.25, 0.5, 0.75, 1, 1 + 2 / BINS], ["0", "0.25", "0.5", "0.75", "1", "never"])
+        ax.set_xticks(
+            [0, 0.25, 0.5, 0.75, 1, 1 + 2 / BINS], ["0", "0.25", "0.5", "0.75", "1", "never"]
+        )
         ax.set_xlabel("Mixing ratio at which the prediction changes")
         ax.set_ylabel("Images classified right (%)")
         style.legend_below(made, entries, entries, remarks)

@@ -48,7 +48,9 @@ class Begun:
             "noise": randomness.SCHEME,
             "versions": software_versions(),
         }
-        digest = hashlib.sha256(json.dumps(question, sort_keys=True, default=vars).encode()).hexdigest()
+        digest = hashlib.sha256(
+            json.dumps(question, sort_keys=True, default=vars).encode()
+        ).hexdigest()
         self._found, self._fingerprints, self._shape = {}, {}, dataset.shape
         if self.folder is not None:
             self.path = self.folder / f"{study}-begun-{digest[:12]}.jsonl"
@@ -86,7 +88,11 @@ class Begun:
 def _line(key: Key, numbers: NDArray[np.float64]) -> str:
     model, sigma, image = key
     # The break comes first: should the line before have been cut off, this one is whole all the same.
-    return "\n" + json.dumps({"model": model, "sigma": sigma, "image": image, "found": numbers.tolist()}) + "\n"
+    return (
+        "\n"
+        + json.dumps({"model": model, "sigma": sigma, "image": image, "found": numbers.tolist()})
+        + "\n"
+    )
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> dict[Key, NDArray[np.float64]]:

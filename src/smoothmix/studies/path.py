@@ -90,24 +90,38 @@ def _path(model: Model, dataset: Dataset, index: int, ratios: Floats, numbers: F
         ratios=ratios,
         votes=votes.astype(np.int64).reshape(len(ratios), -1),
         distance=distance(adversarial, image),
-        pictures=np.stack([image.lerp(adversarial, ratio).numpy() for ratio in PICTURES]).astype(np.float64),
+        pictures=np.stack([image.lerp(adversarial, ratio).numpy() for ratio in PICTURES]).astype(
+            np.float64
+        ),
     )
 
 
 def first_right(
-    models: Sequence[Model], dataset: Dataset, indices: Sequence[int], count: int, *, draws: Draws | None = None
+    models: Sequence[Model],
+    dataset: Dataset,
+    indices: Sequence[int],
+    count: int,
+    *,
+    draws: Draws | None = None,
 ) -> list[int]:
     """The first `count` of these images that every model classifies right, or as many as there are."""
     require_comparable(models, dataset, indices)
     require(count >= 1, f"at least 1 image is needed, got {count}")
     right: list[int] = []
     with ExitStack() as stack:
-        every = [stack.enter_context(examining(model, dataset, draws or Draws())) for model in models]
+        every = [
+            stack.enter_context(examining(model, dataset, draws or Draws())) for model in models
+        ]
         for index in indices:
             asked = (case(index) for case in every)
-            if len(right) < count and not any(lost(case.votes(case.image), case.label) for case in asked):
+            if len(right) < count and not any(
+                lost(case.votes(case.image), case.label) for case in asked
+            ):
                 right.append(index)
-    require(len(right) > 0, f"no images are left to study: none of {len(indices)} is classified right by every model")
+    require(
+        len(right) > 0,
+        f"no images are left to study: none of {len(indices)} is classified right by every model",
+    )
     return right
 
 
@@ -130,8 +144,19 @@ def study(
     known = models[0].num_classes
     classes = min(CLASSES, known) if classes is None else classes
     require(classes >= 2, f"classes must be at least 2, the true one and a rival, got {classes}")
-    require(classes <= known, f"{classes} classes are asked for, where the models tell {known} apart")
-    found = measure(models, dataset, indices, points=points, attack=attack, draws=draws, track=track, begun=begun)
+    require(
+        classes <= known, f"{classes} classes are asked for, where the models tell {known} apart"
+    )
+    found = measure(
+        models,
+        dataset,
+        indices,
+        points=points,
+        attack=attack,
+        draws=draws,
+        track=track,
+        begun=begun,
+    )
     names = [*dataset.class_names, *(str(c) for c in range(dataset.num_classes, known))]
     how = f"{attack.words()}; {dataset.name} ({dataset.split}); {draws.n:,} votes at a ratio"
     return Study(
@@ -169,7 +194,12 @@ def _grid(found: Sequence[Path], names: Sequence[str], how: str) -> Grid:
     lines = []
     for path in found:
         first, last = path.votes[0] / path.votes[0].sum(), path.votes[-1] / path.votes[-1].sum()
-        words = path.model.name, str(path.index), names[path.label], names[off_class(path.votes[-1], path.label)]
+        words = (
+            path.model.name,
+            str(path.index),
+            names[path.label],
+            names[off_class(path.votes[-1], path.label)],
+        )
         cells = [Cell(word, word) for word in words]
         shares = 100 * first[path.label], 100 * last[path.label], 100 * _off(path)
         cells += [Cell(f"{value:.1f}", round(float(value), 6)) for value in shares]
@@ -182,7 +212,12 @@ def _grid(found: Sequence[Path], names: Sequence[str], how: str) -> Grid:
         *noise_notes(list(dict.fromkeys(path.model for path in found))),
     )
     columns = tuple(Column(name=name, key=key) for key, name in COLUMNS.items())
-    return Grid(title="From images to their adversarial examples", columns=columns, lines=tuple(lines), notes=notes)
+    return Grid(
+        title="From images to their adversarial examples",
+        columns=columns,
+        lines=tuple(lines),
+        notes=notes,
+    )
 
 
 COLUMNS = {

@@ -53,16 +53,24 @@ def draw(found: Sequence[Path], names: Sequence[str], classes: int) -> Figure:
     """A panel for each model and image: shares of votes against the mixing ratio, and pictures under the curve."""
     labels = [_labels(path, names, classes) for path in found]
     # Names above a panel stand side by side where all of them fit, else one below the other.
-    columns = classes if max(sum(len(label) + 5 for label in every) for every in labels) <= 40 else 1
+    columns = (
+        classes if max(sum(len(label) + 5 for label in every) for every in labels) <= 40 else 1
+    )
     rows = classes // columns
     with style.our_style():
         made, axes, side = _panels(found, legend_rows=rows)
         for ax, path, every in zip(axes, found, labels, strict=True):
             _curves(ax, path, every)
             ax.legend(
-                loc="lower center", bbox_to_anchor=(0.5, 0.98), ncols=columns, fontsize=style.SMALL, handlelength=1.8
+                loc="lower center",
+                bbox_to_anchor=(0.5, 0.98),
+                ncols=columns,
+                fontsize=style.SMALL,
+                handlelength=1.8,
             )
-            name = style.fitted(path.model.name, width=28, lines=1) + (", " if len(path.model.name) <= 18 else "\n")
+            name = style.fitted(path.model.name, width=28, lines=1) + (
+                ", " if len(path.model.name) <= 18 else "\n"
+            )
             ax.set_title(f"{name}image {path.index}", pad=5 + LEGEND_ROW * rows)
             _pictures(ax, path, side)
             ax.set_xlim(-0.1, 1.1)
@@ -72,7 +80,8 @@ def draw(found: Sequence[Path], names: Sequence[str], classes: int) -> Figure:
                 ax.set_ylabel("Share of votes (%)")
         # Once for all, so that the pictures stand right under the ratios they belong to.
         made.supxlabel(
-            "Mixing ratio, from the image to its adversarial example", fontsize=style.STYLE["axes.labelsize"]
+            "Mixing ratio, from the image to its adversarial example",
+            fontsize=style.STYLE["axes.labelsize"],
         )
         return style.settle(made)
 
@@ -94,7 +103,10 @@ def _panels(found: Sequence[Path], *, legend_rows: int) -> tuple[Figure, list[Ax
     models = len({path.model.name for path in found})
     images = len(found) // models
     columns = min(3, images)
-    width, rows = (style.COLUMN_WIDTH if columns == 1 else style.FULL_WIDTH), models * math.ceil(images / columns)
+    width, rows = (
+        (style.COLUMN_WIDTH if columns == 1 else style.FULL_WIDTH),
+        models * math.ceil(images / columns),
+    )
     side = 0.17 * width / columns
     height = 1.9 + side + legend_rows * LEGEND_ROW / 72
     made = Figure(figsize=(width, rows * height), dpi=style.DPI, layout="constrained")
@@ -108,8 +120,13 @@ def _curves(ax: Axes, path: Path, labels: Sequence[str]) -> None:
     total = int(path.votes[0].sum())
     for role, (number, label) in enumerate(zip(path.leading(len(labels)), labels, strict=True)):
         shares = [share(int(count), total) for count in path.votes[:, number]]
-        low, mid, high = (100 * np.array([getattr(e, end) for e in shares]) for end in ("low", "value", "high"))
-        colour, dash = style.COLOURS[role % len(style.COLOURS)], style.DASHES[role % len(style.DASHES)]
+        low, mid, high = (
+            100 * np.array([getattr(e, end) for e in shares]) for end in ("low", "value", "high")
+        )
+        colour, dash = (
+            style.COLOURS[role % len(style.COLOURS)],
+            style.DASHES[role % len(style.DASHES)],
+        )
         ax.fill_between(path.ratios, low, high, color=colour, alpha=0.13, linewidth=0)
         ax.plot(path.ratios, mid, color=colour, linestyle=dash, label=label)
 
@@ -119,7 +136,9 @@ def _pictures(ax: Axes, path: Path, side: float) -> None:
 
     # Across they follow the axis; down they are measured in inches from it, so that the layout need not guess.
     below = ScaledTranslation(0, 0, ax.transAxes)  # type: ignore[arg-type]
-    place = blended_transform_factory(ax.transAxes, ax.get_figure(root=True).dpi_scale_trans + below)  # type: ignore[union-attr]
+    place = blended_transform_factory(
+        ax.transAxes, ax.get_figure(root=True).dpi_scale_trans + below
+    )  # type: ignore[union-attr]
     for ratio, picture in zip(PICTURES, path.pictures, strict=True):
         middle, width = (ratio + 0.1) / 1.2, 0.2  # of an axis from -0.1 to 1.1
         small = ax.inset_axes((middle - width / 2, -0.2 - side, width, side), transform=place)

@@ -137,7 +137,11 @@ def shared_mean(place: Place) -> Iterator[SharedMean | None]:
 
 def _possible(place: Place) -> bool:
     """Whether all are on this machine, whose processor shows everybody writes in the order in which they were made."""
-    return sys.platform == "linux" and platform.machine() == "x86_64" and place.local_world_size == place.world_size
+    return (
+        sys.platform == "linux"
+        and platform.machine() == "x86_64"
+        and place.local_world_size == place.world_size
+    )
 
 
 def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:

@@ -76,7 +76,11 @@ class Epoch:
     @cached_property
     def ranges(self) -> list[range]:
         """The positions of each step."""
-        return cut(len(self.dataset), batch=self.batch, chunks=self.method.copies if self.method.chunked else 1)
+        return cut(
+            len(self.dataset),
+            batch=self.batch,
+            chunks=self.method.copies if self.method.chunked else 1,
+        )
 
     @cached_property
     def order(self) -> NDArray[np.int64]:
@@ -218,7 +222,9 @@ class Ahead:
 
     def work(self, waiting: Callable[[], bool]) -> None:
         """Make the next step ready, which must be done anyway, and more while somebody is waited for."""
-        while self.coming < len(self.epoch) and (not self.ready or (len(self.ready) < self.MOST and waiting())):
+        while self.coming < len(self.epoch) and (
+            not self.ready or (len(self.ready) < self.MOST and waiting())
+        ):
             self._make()
 
     def _make(self) -> None:

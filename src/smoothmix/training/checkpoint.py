@@ -85,7 +85,9 @@ def load_state(path: Path) -> State:
         return _state(content)
     except (*DAMAGE, OSError, CheckpointError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path}: cannot be read as a checkpoint ({reason}); delete it to begin anew") from error
+        raise CheckpointError(
+            f"{path}: cannot be read as a checkpoint ({reason}); delete it to begin anew"
+        ) from error
 
 
 DAMAGE = (
@@ -111,7 +113,9 @@ def _state(content: Any) -> State:
     state = State(**content)
     counts = (state.epoch, state.step, state.processes)
     tables = (state.model, state.optimiser, state.sums)
-    if not all(type(count) is int and count >= 0 for count in counts) or not all(isinstance(t, dict) for t in tables):
+    if not all(type(count) is int and count >= 0 for count in counts) or not all(
+        isinstance(t, dict) for t in tables
+    ):
         raise ValueError("it holds other values than a training state has")
     return state
 
@@ -128,7 +132,9 @@ def _require_checksums(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
-        raise ValueError(f"its part {damaged.partition('/')[2]} does not have the checksum it was written with")
+        raise ValueError(
+            f"its part {damaged.partition('/')[2]} does not have the checksum it was written with"
+        )
 
 
 def _link(source: Path, target: Path) -> None:

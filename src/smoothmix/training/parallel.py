@@ -47,7 +47,9 @@ class Team:
         """The module with gradients averaged over all processes, and rank 0's weights and buffers everywhere."""
         if self.place.alone:
             return module
-        if self.mean is None or any(weight.dtype != torch.float32 for weight in module.parameters()):
+        if self.mean is None or any(
+            weight.dtype != torch.float32 for weight in module.parameters()
+        ):
             return DistributedDataParallel(module, gradient_as_bucket_view=True)
         # A size that is given holds for the first portion too, else small: every portion is a wait for the slowest.
         wrapped = DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=25)
@@ -143,7 +145,9 @@ def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team
         store = meet(_common_store(), place, stop)
         # Numbers for bookkeeping are on the CPU wherever the network is.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world_size, timeout=PATIENCE)
+        dist.init_process_group(
+            backend, store=store, rank=place.rank, world_size=place.world_size, timeout=PATIENCE
+        )
         with shared_mean(place) if device.type == "cpu" else nullcontext() as mean:
             members = Team(place, mean)
             yield members
@@ -165,7 +169,9 @@ def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team
 
 def _is_loss(error: BaseException) -> bool:
     """Whether torch says that another process cannot be reached."""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+    return isinstance(error, dist.DistError) or (
+        isinstance(error, RuntimeError) and "gloo" in str(error)
+    )
 
 
 @cache
@@ -207,7 +213,9 @@ def _pause(stop: StopRequest, deadline: float, missing: str) -> None:
     if stop.asked:
         raise Stopped("stopped by SIGTERM before all processes were there; nothing was changed")
     if time.monotonic() > deadline:
-        raise SmoothmixError(f"{missing} did not come within {PATIENCE}: see what it has said; nothing was changed")
+        raise SmoothmixError(
+            f"{missing} did not come within {PATIENCE}: see what it has said; nothing was changed"
+        )
     time.sleep(BETWEEN_LOOKS)
 
 
@@ -233,9 +241,13 @@ def uses_batchnorm(model: nn.Module) -> bool:
 def synchronised(model: nn.Module, place: Place, device: torch.device) -> nn.Module:
     """The network with BatchNorm statistics taken over the batch of all processes."""
     if place.alone:
-        raise UsageError("--sync-batchnorm is for several processes, and this is the only one: start it with torchrun")
+        raise UsageError(
+            "--sync-batchnorm is for several processes, and this is the only one: start it with torchrun"
+        )
     if device.type != "cuda":
-        raise UsageError(f"--sync-batchnorm needs GPUs: torch cannot do it on the device {device.type!r}")
+        raise UsageError(
+            f"--sync-batchnorm needs GPUs: torch cannot do it on the device {device.type!r}"
+        )
     if not uses_batchnorm(model):
         raise UsageError("--sync-batchnorm has nothing to do: the network has no BatchNorm")
     converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]

@@ -58,11 +58,15 @@ def training(
 
     Started by torchrun, it is one of several that train together. Only rank 0 touches the folder.
     """
-    require(checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}")
+    require(
+        checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}"
+    )
     require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
     place, stop = launched_as(), stop or StopRequest()
     method = _method(config)
-    train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial)
+    train = data.load(
+        config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial
+    )
     test = data.load(config.data, "test", data_dir=data_dir)
     require(
         (train.shape, train.num_classes) == (test.shape, test.num_classes),
@@ -75,11 +79,17 @@ def training(
     if place.is_main:
         say_doubts(method.sigma, train)
     device = own_device(torch.device(device), place)
-    with team(place, device, stop) as members, ExitStack() as held, torch.random.fork_rng(devices=[]):
+    with (
+        team(place, device, stop) as members,
+        ExitStack() as held,
+        torch.random.fork_rng(devices=[]),
+    ):
         torch.manual_seed(config.recipe.seed)
         model = _network(config, place, device, sync_batchnorm)
         if uses_batchnorm(model) and not (place.alone or sync_batchnorm):
-            config = _with_note(config, f"BatchNorm saw a batch in {place.world_size} shares, one a process")
+            config = _with_note(
+                config, f"BatchNorm saw a batch in {place.world_size} shares, one a process"
+            )
         trainer = Trainer(
             config=config,
             folder=RunFolder(path),
@@ -124,7 +134,9 @@ def _with_note(config: RunConfig, *notes: str) -> RunConfig:
     return replace(config, notes=config.notes + new)
 
 
-def _network(config: RunConfig, place: Place, device: torch.device, sync_batchnorm: bool) -> nn.Module:
+def _network(
+    config: RunConfig, place: Place, device: torch.device, sync_batchnorm: bool
+) -> nn.Module:
     network = build_network(config)
     return synchronised(network, place, device) if sync_batchnorm else network
 
@@ -138,7 +150,9 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
     remove_unfinished(folder.state.parent)
     trainer.resume()
     if trainer.finished:
-        trainer.config = RunConfig.load(folder.config)  # with its own notes: nothing is trained otherwise now
+        trainer.config = RunConfig.load(
+            folder.config
+        )  # with its own notes: nothing is trained otherwise now
     else:
         note_down(folder, trainer.config.notes)
     return pack(trainer.state)
@@ -151,7 +165,11 @@ def _compare(members: Team, config: RunConfig) -> None:
     main = members.from_main(lambda: to_toml(config).encode()).decode()
     different = differences(from_table(RunConfig, tomllib.loads(main), where="rank 0"), config)
     if members.any(bool(different)):
-        raise UsageError(f"rank 0 was started otherwise: {different}") if different else SaidElsewhere()
+        raise (
+            UsageError(f"rank 0 was started otherwise: {different}")
+            if different
+            else SaidElsewhere()
+        )
 
 
 def _lock(folder: RunFolder, held: ExitStack) -> None:
@@ -194,7 +212,9 @@ def claim(folder: RunFolder, config: RunConfig) -> None:
         config.save(folder.config)
         return
     if different := differences(RunConfig.load(folder.config), config):
-        raise UsageError(f"{folder.path}: holds a run with other settings: {different}; use another --out")
+        raise UsageError(
+            f"{folder.path}: holds a run with other settings: {different}; use another --out"
+        )
 
 
 def note_down(folder: RunFolder, notes: Sequence[str]) -> None:

@@ -23,7 +23,13 @@ from smoothmix.networks.weights import save_weights
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training.batches import Ahead, Batch, Epoch, prepared
 from smoothmix.training.checkpoint import State, load_latest, save_state
-from smoothmix.training.metrics import EpochMetrics, Listeners, StepProgress, append_line, keep_lines
+from smoothmix.training.metrics import (
+    EpochMetrics,
+    Listeners,
+    StepProgress,
+    append_line,
+    keep_lines,
+)
 from smoothmix.training.parallel import Tally, Team
 
 
@@ -138,8 +144,13 @@ class Trainer:
                 self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
                 if totals["stop"] or (self.team.place.alone and self.stop.asked):
                     raise self._stopped(len(epoch))
-                if self.team.place.is_main and time.monotonic() - saved > 60 * self.checkpoint_minutes:
-                    if not self._broken():  # else the next step says so, and the last good state is kept
+                if (
+                    self.team.place.is_main
+                    and time.monotonic() - saved > 60 * self.checkpoint_minutes
+                ):
+                    if (
+                        not self._broken()
+                    ):  # else the next step says so, and the last good state is kept
                         self.save()
                     saved = time.monotonic()
         self._require_whole()
@@ -160,14 +171,21 @@ class Trainer:
         mean.meanwhile = ahead.work
         return ahead.steps()
 
-    def _step(self, objective: nn.Module, tally: Tally, step: Batch, epoch: int) -> dict[str, float]:
+    def _step(
+        self, objective: nn.Module, tally: Tally, step: Batch, epoch: int
+    ) -> dict[str, float]:
         """Take one step; the sums of loss and parts over its images in all processes, and whether to stop."""
         _seed(self.device, step.seed)
         x = step.x.to(self.device, memory_format=torch.channels_last)
         y, noise, mix = (tensor.to(self.device) for tensor in (step.y, step.noise, step.mix))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.recipe.precision == "bf16"):
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.recipe.precision == "bf16"
+        ):
             loss: Loss = objective(x, y, noise, mix, epoch)
-        values = {"loss": loss.total.item(), **{name: float(part) for name, part in loss.parts.items()}}
+        values = {
+            "loss": loss.total.item(),
+            **{name: float(part) for name, part in loss.parts.items()},
+        }
         sums = {name: value * step.counted for name, value in values.items()}
         totals = {**sums, "samples": step.counted, "stop": float(self.stop.asked)}
         self.optimiser.zero_grad(set_to_none=True)
@@ -180,7 +198,9 @@ class Trainer:
         means = {name: totals[name] / step.total for name in values}
         if not all(map(math.isfinite, means.values())):
             parts = ", ".join(f"{name} {value:g}" for name, value in means.items())
-            raise self._lost(f"the loss is not finite in epoch {epoch + 1}, step {self.state.step + 1} ({parts})")
+            raise self._lost(
+                f"the loss is not finite in epoch {epoch + 1}, step {self.state.step + 1} ({parts})"
+            )
         self.optimiser.step()
         for name in (*values, "samples"):
             self.state.sums[name] = self.state.sums.get(name, 0.0) + totals[name]
@@ -193,7 +213,9 @@ class Trainer:
     def _require_whole(self) -> None:
         """Refuse to save weights that a step has broken: the loss, taken before it, did not show it."""
         if self._broken():
-            raise self._lost(f"weights are not finite after epoch {self.state.epoch + 1}, step {self.state.step}")
+            raise self._lost(
+                f"weights are not finite after epoch {self.state.epoch + 1}, step {self.state.step}"
+            )
 
     def _lost(self, what: str) -> SmoothmixError:
         """That training has diverged, and what is left of it."""
@@ -202,14 +224,18 @@ class Trainer:
             if self.folder.state.exists()
             else "nothing was saved yet"
         )
-        return self.team.ending(SmoothmixError(f"{what}; {left}; a lower --learning-rate may help, with another --out"))
+        return self.team.ending(
+            SmoothmixError(f"{what}; {left}; a lower --learning-rate may help, with another --out")
+        )
 
     def _stopped(self, steps: int) -> SmoothmixError:
         """Save, and say so: all processes are at the same step."""
         self._require_whole()
         if self.team.place.is_main:
             self.save()
-        kind, why = (Interrupted, "interrupted") if self.stop.by_hand else (Stopped, "stopped by SIGTERM")
+        kind, why = (
+            (Interrupted, "interrupted") if self.stop.by_hand else (Stopped, "stopped by SIGTERM")
+        )
         return self.team.ending(
             kind(
                 f"{why} in epoch {self.state.epoch + 1} after step {self.state.step} of {steps}; "
@@ -234,7 +260,9 @@ class Trainer:
     def _metrics(self, epoch: Epoch, rate: float, accuracy: float) -> EpochMetrics:
         samples = self.state.sums.get("samples", 0.0)
         means = (
-            {name: total / samples for name, total in self.state.sums.items() if name != "samples"} if samples else {}
+            {name: total / samples for name, total in self.state.sums.items() if name != "samples"}
+            if samples
+            else {}
         )
         seconds = self.state.seconds
         return EpochMetrics(
@@ -249,7 +277,9 @@ class Trainer:
 
     def _progress(self, steps: int, loss: float) -> StepProgress:
         epochs = self.config.recipe.epochs
-        return StepProgress(epoch=self.state.epoch, epochs=epochs, step=self.state.step, steps=steps, loss=loss)
+        return StepProgress(
+            epoch=self.state.epoch, epochs=epochs, step=self.state.step, steps=steps, loss=loss
+        )
 
 
 def _seed(device: torch.device, seed: int) -> None:

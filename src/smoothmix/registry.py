@@ -1,0 +1,105 @@
+"""Things by name: ours, those of installed packages, and anybody's by `package.module:name`.
+
+A registry holds what the package brings along, what other installed packages announce as Python
+entry points, and finds everything else by an address such as `mypackage.losses:MyMethod`. Nothing
+is imported before it is asked for. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, cast
+
+from smoothmix.errors import UsageError, unknown_name
+
+T = TypeVar("T")
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address such as `package.module:name`.
+
+    >>> is_address("mypackage.losses:MyMethod"), is_address("gaussian"), is_address("npz:a.npz")
+    (True, False, False)
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon or not attribute:
+        return False
+    dotted_names = (*module.split("."), *attribute.split("."))
+    return all(map(str.isidentifier, dotted_names)) and "." not in attribute
+
+
+def load_object(address: str) -> object:
+    """The object at `package.module:name`; the module must be importable.
+
+    >>> load_object("fractions:Fraction").__name__
+    'Fraction'
+    """
+    if not is_address(address):
+        raise UsageError(f"{address!r} is no address: give package.module:name")
+    module_name, _, attribute = address.partition(":")
+    try:
+        module = import_module(module_name)
+    except ImportError as error:
+        raise UsageError(
+            f"cannot import {module_name} ({error}): install it, or run from the folder that holds it"
+        ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise UsageError(f"the module {module_name} has no {attribute!r}") from None
+
+
+class Registry(Generic[T]):
+    """Values of one kind by name."""
+
+    def __init__(self, kind: str, *, group: str, own: Mapping[str, T]) -> None:
+        """`kind` is the word for messages, `group` that of entry points, `own` what we bring along."""
+        self.kind = kind
+        self.group = group
+        self._own = dict(own)
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        """What installed packages announce. A name of ours cannot be taken over by them."""
+        found = {}
+        for entry in entry_points(group=self.group):
+            if entry.name not in self._own:
+                found[entry.name] = entry
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from self._installed
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in self._installed
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._installed)
+
+    def __getitem__(self, name: str) -> T:
+        """The value of that name; an unknown name is refused with the nearest one that is known."""
+        if name in self._own:
+            return self._own[name]
+        if name in self._installed:
+            return self._from_package(self._installed[name])
+        if is_address(name):
+            return self.adopt(name, load_object(name))
+        raise unknown_name(self.kind, name, self)
+
+    def adopt(self, name: str, value: object) -> T:
+        """What a value from outside becomes here; a subclass may check it or wrap it."""
+        return cast("T", value)
+
+    def _from_package(self, entry: EntryPoint) -> T:
+        try:
+            value = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise UsageError(
+                f"the {self.kind} {entry.name!r} of an installed package cannot be loaded ({error}): "
+                "reinstall that package"
+            ) from error
+        return self.adopt(entry.name, value)
