@@ -11,7 +11,7 @@ import torch
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.schedule import MOST_TOGETHER, Exact
 from smoothmix.config import Certification
-from tests.certify.test_partial_votes import IsBright, drawn, images  # noqa: F401 - drawn is a fixture
+from tests.certify.test_partial_votes import IsBright, images
 from tests.helpers.certification import without_time
 
 
@@ -56,7 +56,7 @@ def test_images_are_looked_at_after_whole_blocks_and_after_all_draws() -> None:
 @pytest.mark.usefixtures("threads")
 def test_many_threads_have_many_images_in_work_and_give_the_same_file(
     tmp_path: Path,
-    drawn: list[int],  # noqa: F811 - the fixture
+    drawn: list[int],
     stop_abstaining: bool,
 ) -> None:
     """At a look every thread waits for the last: images that are looked at together cost one wait."""

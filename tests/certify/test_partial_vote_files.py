@@ -24,7 +24,7 @@ from smoothmix.certify.workers import certify_together
 from smoothmix.config import Certification
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.stats.anytime import Stopping
-from tests.certify.test_partial_votes import HOW, IsBright, drawn, images  # noqa: F401 - drawn is a fixture
+from tests.certify.test_partial_votes import HOW, IsBright, images
 from tests.helpers.certification import without_time
 
 EXACT = Certification(sigma=0.5, n=2000)
@@ -116,7 +116,7 @@ def test_images_that_no_run_can_have_left_are_begun_anew(
 def test_parts_go_on_with_what_a_single_process_had_in_work(
     tmp_path: Path,
     row: Certificate,
-    drawn: list[int],  # noqa: F811
+    drawn: list[int],
 ) -> None:
     whole = certify_file(IsBright(), images(), settings(), path=tmp_path / "whole.tsv")
     expected, path = sum(drawn), tmp_path / "a.tsv"
@@ -171,7 +171,7 @@ def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) ->
 
 def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weights(
     tmp_path: Path,
-    drawn: list[int],  # noqa: F811
+    drawn: list[int],
 ) -> None:
     path, few = tmp_path / "a.tsv", Budget(seconds=1e-6)
     with pytest.raises(SmoothmixError, match="those in work are kept"):

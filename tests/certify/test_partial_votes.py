@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ from smoothmix.certify.loop import Budget, certified_rows
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError
-from smoothmix.inference.sampler import Request, Sampler
 from smoothmix.stats.anytime import Stopping
 from tests.conftest import ROOT, command
 from tests.helpers.certification import without_time
@@ -66,20 +65,6 @@ def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf"
         stopping=rules,
         budget=Budget(seconds=seconds),
     )
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many draws were made, call by call."""
-    spent, tally = [], Sampler.tally
-
-    def counted(self: Sampler, requests: Sequence[Request], **others: object) -> object:
-        found = tally(self, requests, **others)  # type: ignore[arg-type]
-        spent.append(int(found.sum()))
-        return found
-
-    monkeypatch.setattr(Sampler, "tally", counted)
-    return spent
 
 
 def in_sittings(run: Callable[[], Certificates], path: Path) -> int:
