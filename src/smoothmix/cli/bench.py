@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from smoothmix._io.text import counted
 from smoothmix._process.world import place
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, numbers
-from smoothmix.cli.output import BeginsAnewError, duration, progress, table
+from smoothmix.cli.output import NothingSavedError, duration, progress, table
 from smoothmix.config import require
 from smoothmix.errors import UsageError
 
@@ -82,7 +82,7 @@ def bench(
                 track=track,
             )
     except KeyboardInterrupt as error:
-        raise BeginsAnewError from error
+        raise NothingSavedError from error
     where = device_of(target.model).type
     threads = f" on {counted(torch.get_num_threads(), 'thread')}" if where == "cpu" else ""
     table(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from smoothmix._io.text import counted
-from smoothmix.cli.output import say
+from smoothmix.cli.output import echo
 
 app = App(help="Check, merge, recompute or export certificate files.")
 
@@ -70,7 +70,7 @@ def merge(
 
     whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
     certificates.save(whole, _new(out, settings_path(out)))
-    say(f"{out}: {counted(len(whole.rows), 'row')} from {counted(len(files), 'file')}")
+    echo(f"{out}: {counted(len(whole.rows), 'row')} from {counted(len(files), 'file')}")
 
 
 @app.command
@@ -98,7 +98,7 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
     _new(path, settings_path(path))
     certificates.save(again, path)
     show_summary(again)
-    say(f"certificates: {path}")
+    echo(f"certificates: {path}")
 
 
 @app.command
@@ -122,7 +122,7 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
         sys.stdout.write(text)
     else:
         atomic_write(_new(out), text.encode())
-        say(f"{out}: written")
+        echo(f"{out}: written")
 
 
 def _new(out: Path, *others: Path) -> Path:

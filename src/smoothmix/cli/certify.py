@@ -21,7 +21,7 @@ from smoothmix.cli.certifying import (
     stopping_rules,
 )
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
-from smoothmix.cli.output import BeginsAnewError, say, table
+from smoothmix.cli.output import NothingSavedError, echo, table
 from smoothmix.config import Mode, require
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def certify(
     if place().is_main:
         show_outcome(outcome, extra=radius, maximum=images.maximum)
         if outcome.file and images.maximum and len(outcome.file.rows) > images.maximum:
-            say(
+            echo(
                 f"note: the file was there with more images than --max {images.maximum}, and all of them are shown"
             )
 
@@ -138,10 +138,10 @@ def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None =
     (only,) = outcome.asked if len(outcome.asked) == 1 else (None,)
     file = outcome.file or (read(only.path) if only and only.path.exists() else None)
     if file is None and only:
-        say(f"part {only.number} of {only.parts} holds no images")
+        echo(f"part {only.number} of {only.parts} holds no images")
     if file is not None:
         show_summary(file, extra=extra)
-        say(f"certificates: {file.path}")
+        echo(f"certificates: {file.path}")
         if file.missing:
             fewer = maximum is not None and len(file.rows) >= maximum
             again = (
@@ -149,12 +149,12 @@ def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None =
                 if fewer
                 else "run the same command again"
             )
-            say(f"{some(file.missing)} left: {again}")
+            echo(f"{some(file.missing)} left: {again}")
     if outcome.unfinished:
         numbers = ", ".join(str(part.number) for part in outcome.unfinished)
         ours = set(outcome.asked) & set(outcome.unfinished)
         then = "; run the same command again" if ours else ""
-        say(f"not finished yet, of {outcome.unfinished[0].parts} parts: {numbers}{then}")
+        echo(f"not finished yet, of {outcome.unfinished[0].parts} parts: {numbers}{then}")
 
 
 def show_summary(file: Certificates, *, extra: float | None = None) -> None:
@@ -256,7 +256,7 @@ def predict(
             )
             right += row.predict == row.label
             abstained += row.predict < 0
-    say(f"{right} of {len(indices)} right, {abstained} abstained")
+    echo(f"{right} of {len(indices)} right, {abstained} abstained")
 
 
 @contextmanager
@@ -271,4 +271,4 @@ def _lines_to(out: Path | None) -> Iterator[IO[str]]:
         with replace_file(out) as temporary, temporary.open("w") as stream:
             yield stream
     except KeyboardInterrupt as error:
-        raise BeginsAnewError from error
+        raise NothingSavedError from error

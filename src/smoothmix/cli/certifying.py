@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import place
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
-from smoothmix.cli.output import progress, say
+from smoothmix.cli.output import echo, progress
 from smoothmix.config import FUSED, Engine, Mode, require
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stopping_rules(
 def note_without_rules(rules: Stopping | None) -> None:
     """Say so where mode anytime has nothing to stop for, and only costs."""
     if rules and not rules.radii and rules.tolerance is None:
-        say(
+        echo(
             "note: without --radii or --tolerance there is nothing to stop for: every image gets all draws, and --mode "
             "exact would certify larger radii with them"
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from smoothmix.cli.output import say, table
+from smoothmix.cli.output import echo, table
 
 app = App(help="List, fetch or check data sets.")
 
@@ -52,7 +52,7 @@ def fetch(name: str, /, *, data_dir: Path | None = None) -> None:
     for path in paths:
         print(path)
     if not paths:
-        say(f"{name} needs no download")
+        echo(f"{name} needs no download")
 
 
 @app.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smoothmix.cli.output import say
+from smoothmix.cli.output import echo
 
 
 def import_checkpoint(
@@ -72,11 +72,11 @@ def import_checkpoint(
     origin = ", ".join(
         f"{k} {v}" for k, v in (("arch", found.arch), ("epoch", found.epoch)) if v is not None
     )
-    say(f"{checkpoint.name}: {found.placed} tensors placed{f' ({origin})' if origin else ''}")
+    echo(f"{checkpoint.name}: {found.placed} tensors placed{f' ({origin})' if origin else ''}")
     if found.by_order:
-        say(
+        echo(
             "its names are not ours: tensors were placed by order, as all shapes agree one by one; check the accuracy"
         )
     for name in found.unplaced:
-        say(f"not placed: {name}")
-    say(f"run folder: {out}")
+        echo(f"not placed: {name}")
+    echo(f"run folder: {out}")

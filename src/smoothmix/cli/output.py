@@ -19,7 +19,7 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_OF_PACE = 300.0
 
 
-class BeginsAnewError(SmoothmixError):
+class NothingSavedError(SmoothmixError):
     """A command that was stopped by the person, and has nothing to go on from."""
 
     exit_code = INTERRUPTED
@@ -35,7 +35,7 @@ class Track(Protocol):
         """Say that `done` of `total` is done."""
 
 
-def say(text: str = "") -> None:
+def echo(text: str = "") -> None:
     """A line for the person, on standard error: standard output is for results. Of many processes only one speaks."""
     if place().is_main:
         print(text, file=sys.stderr, flush=True)
@@ -108,7 +108,7 @@ def _lines(what: str, unit: str) -> Track:
             return
         last = time.monotonic()
         pace_text = _pace_text(rate, done, total, unit, text)
-        say(
+        echo(
             f"{what}: {math.floor(done)} of {total:.0f} {unit}"
             + (f", {pace_text}" if pace_text else "")
         )

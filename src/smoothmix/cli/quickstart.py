@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from smoothmix.cli.output import say
+from smoothmix.cli.output import echo
 
 PRESETS = ("quick/gaussian", "quick/smoothmix")
 IMAGES, DRAWS = 50, 10_000
@@ -47,17 +47,17 @@ def quickstart(
             raise UsageError(
                 f"{folder.path}: holds a run with other settings; add --fresh to begin anew"
             )
-        say(
+        echo(
             f"{preset.about.partition(',')[0]}: a {config.network} on 4,000 digits, noise of deviation {config.sigma:g}"
         )
         how = Certification(sigma=config.sigma, n=DRAWS)
         train_and_certify(config, folder, how, images, TrainingOptions(device="cpu"))
-        say()
+        echo()
     _compare([folder.path for folder in folders], out / "report.html")
-    say("\nNow try:")
-    say(f"  smoothmix certificates verify {folders[1].certificates}")
-    say(f"  smoothmix report {folders[0].path} {folders[1].path} --format md")
-    say("  smoothmix presets                      # the rows of the paper")
+    echo("\nNow try:")
+    echo(f"  smoothmix certificates verify {folders[1].certificates}")
+    echo(f"  smoothmix report {folders[0].path} {folders[1].path} --format md")
+    echo("  smoothmix presets                      # the rows of the paper")
 
 
 def _compare(folders: list[Path], out: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from smoothmix.cli.options import Numbers, radii_of
-from smoothmix.cli.output import say
+from smoothmix.cli.output import echo
 from smoothmix.config import require
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def compare(
         summary_grid(page, wide=format in ("csv", "json")), format
     )  # last: who reads it may go away
     for line in wrote:
-        say(line)
+        echo(line)
 
 
 def write_page(page: Page, out: Path) -> str:
@@ -162,7 +162,7 @@ def show_grid(grid: Grid, how: TableFormat) -> None:
         print(FORMATS[how](grid), end="")
         if how == "csv":
             for note in grid.notes:
-                say(f"note: {note}")
+                echo(f"note: {note}")
         return
     table(
         grid.title,

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from smoothmix._io.text import counted
 from smoothmix._process.world import place
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, TrainingOptions, radii_of
-from smoothmix.cli.output import duration, progress, say, table
+from smoothmix.cli.output import duration, echo, progress, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
 
@@ -133,7 +133,7 @@ def reproduce(
             show_plan(jobs, hows, images, training)
         return
     for number, (job, how) in enumerate(zip(jobs, hows, strict=True), start=1):
-        say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
+        echo(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
     if not main:
         return  # whoever certifies waits until the file is whole: rank 0 finds everything there
@@ -142,10 +142,10 @@ def reproduce(
     measured = unique_names(list({run.path: run for row in every for run in row.runs}.values()))
     page = make_page(measured, Choices(radii=at or ()), title=title, data_dir=data_dir)
     wrote = (write_tables(every, title, at, out), write_page(page, out / "report.html"))
-    say()
+    echo()
     show_rows(every, title, at, format)  # after the files: who reads it may go away
     for line in wrote:
-        say(line)
+        echo(line)
 
 
 def refuse_running_options(**given: object) -> None:
@@ -216,7 +216,7 @@ def show_plan(
         maximum=images.maximum,
         data_dir=images.data_dir,
         device=device,
-        measuring=lambda name: say(f"measuring a few steps of {name}"),
+        measuring=lambda name: echo(f"measuring a few steps of {name}"),
     )
     columns = (
         "preset",

@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from smoothmix._process.world import place
 from smoothmix.cli.options import Files, ImageOptions, ModelOptions, Numbers, numbers
-from smoothmix.cli.output import progress, say
+from smoothmix.cli.output import echo, progress
 from smoothmix.config import Precision, require
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def path(
                 models, dataset, options.indices(dataset), first, draws=draws
             )
             if len(chosen) < first:
-                say(
+                echo(
                     f"only {len(chosen)} of the images looked at are classified right by every model"
                 )
         study = measured.study(
@@ -294,7 +294,7 @@ def can_draw() -> bool:
     """Whether there will be a figure; says so where not, since the numbers are worth having without."""
     found = find_spec("matplotlib") is not None
     if not found:
-        say("no figure will be drawn: it needs matplotlib (pip install matplotlib)")
+        echo("no figure will be drawn: it needs matplotlib (pip install matplotlib)")
     return found
 
 
@@ -306,8 +306,8 @@ def finish(study: Study, files: Files) -> None:
     show_grid(study.grid, "terminal")
     print(f"\n{study.text}")
     if earlier := set_aside(study, files.out):
-        say(
+        echo(
             f"the {study.name} study that was there found something else: its files are in {earlier} now"
         )
     for file in save(study, files.out, files.format):
-        say(f"wrote {file}")
+        echo(f"wrote {file}")

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from smoothmix._process.world import place
 from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
-from smoothmix.cli.output import say
+from smoothmix.cli.output import echo
 from smoothmix.cli.study import ONE_PROCESS, can_draw, finish
 from smoothmix.config import require
 
@@ -194,7 +194,7 @@ def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduce
     training = TrainingOptions(data_dir=options.data_dir, device=options.device)
     hows = certifications(jobs, n=options.n, skip_wrong=options.skip_wrong)
     for number, (job, how) in enumerate(zip(jobs, hows, strict=True), start=1):
-        say(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
+        echo(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
-    say()
+    echo()
     return results(jobs) if place().is_main else []

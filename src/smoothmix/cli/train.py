@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
 from smoothmix._process.world import place
 from smoothmix.cli.options import TrainingOptions
-from smoothmix.cli.output import duration, progress, say
+from smoothmix.cli.output import duration, echo, progress
 from smoothmix.config import Fidelity, Precision, RunConfig
 
 if TYPE_CHECKING:
@@ -146,19 +146,19 @@ def _train(
         ) as trainer,
     ):
         for note in (*trainer.config.notes, *_notes_on_sharing(trainer, sync_batchnorm)):
-            say(f"note: {note}")
+            echo(f"note: {note}")
         if trainer.finished:
-            say(
+            echo(
                 f"{path}: is trained already (delete {trainer.folder.weights.parent} to begin anew)"
             )
             return
         with stop_on_interrupt(
-            stop, lambda: say("stopping after this step (Ctrl-C again: at once)")
+            stop, lambda: echo("stopping after this step (Ctrl-C again: at once)")
         ):
             metrics = trainer.run()
     right = f", {100 * metrics.accuracy:.1f} % of noisy test images right" if metrics else ""
     epochs = trainer.state.epoch
-    say(f"trained {path}: {trainer.method}, {epochs} epoch{'' if epochs == 1 else 's'}{right}")
+    echo(f"trained {path}: {trainer.method}, {epochs} epoch{'' if epochs == 1 else 's'}{right}")
 
 
 def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
@@ -189,18 +189,18 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
 
         def on_epoch(metrics: EpochMetrics) -> None:
             write(metrics)
-            say(
+            echo(
                 f"epoch {metrics.epoch} of {config.recipe.epochs}: loss {metrics.loss:.4f}, "
                 f"accuracy on noisy test images {100 * metrics.accuracy:.1f} %, {duration(metrics.seconds)}"
             )
 
         def on_resume(state: State) -> None:
-            say(
+            echo(
                 f"going on with epoch {state.epoch + 1}"
                 + (f", after step {state.step}" if state.step else "")
             )
             if state.processes != (now := place().world_size):
-                say(
+                echo(
                     f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise"
                 )
 
