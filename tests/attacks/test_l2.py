@@ -17,7 +17,7 @@ from smoothmix.attacks.l2 import (
     unit_l2,
     unit_l2_or_random,
 )
-from smoothmix.inference.sampler import noisy_forward
+from smoothmix.networks.noisy import noisy_forward
 
 DOUBLE = torch.float64
 

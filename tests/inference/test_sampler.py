@@ -13,8 +13,10 @@ from torch import nn
 from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_images, doubts
-from smoothmix.inference.prepare import Prepared, eval_mode
-from smoothmix.inference.sampler import Sampler, noisy_logits
+from smoothmix.inference.prepare import Prepared
+from smoothmix.inference.sampler import Sampler
+from smoothmix.networks.modes import eval_mode
+from smoothmix.networks.noisy import noisy_logits
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
 from tests.conftest import Linear, small_convnet

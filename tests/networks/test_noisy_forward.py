@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from smoothmix.inference.sampler import noisy_forward, noisy_logits
 from smoothmix.networks import registry as models
+from smoothmix.networks.noisy import noisy_forward, noisy_logits
 from tests.conftest import small_convnet
 
 IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))

@@ -13,7 +13,7 @@ from smoothmix import data, methods
 from smoothmix._process.world import Place, SaidElsewhere, place
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.inference.sampler import noisy_accuracy
+from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.runs.load import load_run
 from smoothmix.training.batches import Epoch
 from smoothmix.training.parallel import own_device, synchronised

@@ -18,8 +18,8 @@ from smoothmix import data, methods, presets
 from smoothmix._process.world import Place
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, UsageError
-from smoothmix.inference import sampler as smoothing
-from smoothmix.inference.sampler import noisy_accuracy
+from smoothmix.networks import noisy
+from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import state_hash
 from smoothmix.noise.addresses import Domain, gaussian
 from smoothmix.runs.folder import RunFolder
@@ -199,7 +199,7 @@ def test_noisy_accuracy_is_that_of_a_slow_loop(
         right += int(model(dataset.images([i]) + 0.5 * noise).argmax() == dataset.labels[i])
     whole = noisy_accuracy(model, dataset, sigma=0.5, seed=0)
     assert whole == pytest.approx(right / len(dataset), abs=0.01)
-    monkeypatch.setattr(smoothing, "EVALUATION_BATCH", 7)
+    monkeypatch.setattr(noisy, "EVALUATION_BATCH", 7)
     parts = [
         noisy_accuracy(model, dataset, sigma=0.5, seed=0, place=Place(rank, 3)) for rank in range(3)
     ]

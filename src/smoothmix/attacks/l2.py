@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.attacks._convolution import FastConvolutions
-from smoothmix.inference.prepare import eval_mode
-from smoothmix.inference.sampler import noisy_forward
+from smoothmix.networks.modes import eval_mode
+from smoothmix.networks.noisy import noisy_forward
 
 FLOOR = 1e-20
 """A smoothed probability below this is not pushed further down by attacks that take a floor."""

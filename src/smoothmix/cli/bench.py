@@ -68,8 +68,8 @@ def bench(
 
     import torch
 
-    from smoothmix.inference.prepare import device_of
     from smoothmix.inference.speed import measure
+    from smoothmix.networks.modes import device_of
 
     try:
         with progress("measuring", unit="turns") as track:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 from torch.nn import functional as F
 
 from smoothmix.attacks.l2 import FLOOR, ball, clamp_pixels, l2_ascent
-from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import Method, Step, require_int, require_not_negative, warmup
+from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

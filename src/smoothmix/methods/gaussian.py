@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 
 from torch.nn import functional as F
 
-from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import Method, Step
+from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

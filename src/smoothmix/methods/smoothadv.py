@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from smoothmix.attacks.l2 import ball, clamp_pixels, ddn, l2_ascent, unit_l2_or_random
 from smoothmix.errors import unknown_name
-from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import Method, Step, given, require_int, require_positive, warmup
+from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

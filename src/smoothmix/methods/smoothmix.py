@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, project_l2
 from smoothmix.errors import UsageError
-from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import (
     Method,
     Step,
@@ -21,6 +20,7 @@ from smoothmix.methods.base import (
     require_positive,
     warmup,
 )
+from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

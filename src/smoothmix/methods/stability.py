@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch.nn import functional as F
 
-from smoothmix.inference.sampler import noisy_logits
 from smoothmix.methods.base import Method, Step, require_not_negative
+from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

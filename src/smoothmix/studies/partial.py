@@ -75,7 +75,8 @@ class Begun:
     def _key(self, model: Model, image: int) -> Key:
         # Once for a question and not once for all: whoever asks again may have trained the network further.
         if model.name not in self._fingerprints:
-            from smoothmix.inference.prepare import device_of, prepared
+            from smoothmix.inference.prepare import prepared
+            from smoothmix.networks.modes import device_of
             from smoothmix.networks.weights import state_hash
 
             # Weights say nothing of code, so some logits on trial images do; and another device rounds otherwise.

@@ -17,8 +17,8 @@ from smoothmix.config import RunConfig
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
 from smoothmix.inference.malloc import keep_freed_memory
-from smoothmix.inference.sampler import noisy_accuracy
 from smoothmix.methods import Loss, Method
+from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import save_weights
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training.batches import Ahead, Batch, Epoch, prepared
