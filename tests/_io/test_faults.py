@@ -22,7 +22,7 @@ from tests.helpers.processes import TRAIN, Jobs, tiny_run, train_here
 def stopped_run(config: RunConfig, folder: Path) -> RunFolder:
     """A run that was stopped with two checkpoints on disk."""
     stop = StopRequest()
-    listeners = Listeners(on_epoch=lambda metrics: stop.ask())
+    listeners = Listeners(on_epoch=lambda metrics: stop.stop())
     with (
         training(config, folder, stop=stop, listeners=listeners) as trainer,
         pytest.raises(Stopped),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smoothmix._io.locks import exclusive
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.certificates import read
 from smoothmix.certificates import shards as parts
 from smoothmix.certificates.shards import Division, rows_in
@@ -29,7 +29,7 @@ from tests.helpers.certification import (
 )
 from tests.helpers.processes import jobs_in, until
 
-ALONE = Place()
+ALONE = World()
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_a_process_that_dies_while_it_puts_parts_together_is_no_harm(
     monkeypatch.undo()
     assert leftovers(path)
     before = path.read_bytes()
-    assert certify_as(Place(0, 2), run_settings(), path).file == read(path)
+    assert certify_as(World(0, 2), run_settings(), path).file == read(path)
     assert path.read_bytes() == before
     assert_same(path, expected)
 

@@ -11,7 +11,7 @@ import pytest
 from torch import Tensor
 
 from smoothmix._io.locks import allow_open_files
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.analysis import measure, what_differs
 from smoothmix.certificates import Certificate, FileSettings, read, tools
 from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
@@ -122,8 +122,8 @@ def test_parts_go_on_with_what_a_single_process_had_in_work(
     expected, path = sum(drawn), tmp_path / "a.tsv"
     keep_begun(path, settings(), [row])
     drawn.clear()
-    certify_together(IsBright(), images(), settings(), path=path, place=Place(), shards="1/2")
-    certify_together(IsBright(), images(), settings(), path=path, place=Place(), shards="2/2")
+    certify_together(IsBright(), images(), settings(), path=path, world=World(), shards="1/2")
+    certify_together(IsBright(), images(), settings(), path=path, world=World(), shards="2/2")
     assert sum(drawn) == expected - EXACT.n0 - (row.n or 0)
     assert without_time(path) == without_time(whole.path)
     assert not begun_path(path).exists()
@@ -147,7 +147,7 @@ def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(
     every = a_look_and_two_in_work(path)
     every.save(settings_path(path))
     certify_together(
-        IsBright(), images(), replace(every, images=3), path=path, place=Place(), shards="1,2/2"
+        IsBright(), images(), replace(every, images=3), path=path, world=World(), shards="1,2/2"
     )
     assert [row.idx for row in read(path).rows] == [0, 1, 2]
     assert load_begun(path, every).keys() == {6, 7}
@@ -165,7 +165,7 @@ def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) ->
         "a-2-of-2.tsv",
         "a-2-of-2-begun.tsv",
     } < before.keys()
-    certify_together(IsBright(), images(), replace(every, images=2), path=path, place=Place())
+    certify_together(IsBright(), images(), replace(every, images=2), path=path, world=World())
     assert {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")} == before
 
 

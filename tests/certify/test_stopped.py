@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from smoothmix._process.signals import REQUEUE, TOLD_TO_STOP, Stopped, sigterm_raises
-from smoothmix._process.world import Place
+from smoothmix._process.signals import REQUEUE_EXIT_CODE, STOP_EXCEPTIONS, Stopped, sigterm_raises
+from smoothmix._process.world import World
 from smoothmix.certificates import Certificate, Writer, read
 from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
 from smoothmix.certificates.shards import Part
@@ -50,7 +50,7 @@ def test_sigterm_is_no_error_that_others_may_catch() -> None:
 
     with pytest.raises(Stopped, match="stopped by SIGTERM") as stopped, sigterm_raises():
         work()
-    assert stopped.value.exit_code == REQUEUE
+    assert stopped.value.exit_code == REQUEUE_EXIT_CODE
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -70,7 +70,7 @@ def test_a_second_sigterm_does_not_break_off_the_saving() -> None:
     def work() -> None:
         try:
             sigterm()
-        except TOLD_TO_STOP:
+        except STOP_EXCEPTIONS:
             sigterm()
             saved.append("all of it")
             raise
@@ -183,10 +183,10 @@ def test_parts_leave_nothing_of_images_in_work(tmp_path: Path) -> None:
         tmp_path / "a.tsv",
         file_settings(IsBright(), images(), EXACT, model_name="bright"),
     )
-    certify_together(IsBright(), images(), settings, path=path, place=Place(), shards="1/2")
+    certify_together(IsBright(), images(), settings, path=path, world=World(), shards="1/2")
     first = Part(path, 1, 2)
     keep_begun(first.path, first.settings(settings), read(first.path).rows[-1:])
-    certify_together(IsBright(), images(), settings, path=path, place=Place(), shards="2/2")
+    certify_together(IsBright(), images(), settings, path=path, world=World(), shards="2/2")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
 
 
@@ -196,7 +196,7 @@ def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(
     run_folder(tmp_path / "run", trained())
     how = ("--max", 2, "--mode", "anytime", "--radii", "0.5", "--seconds", "0.000001")
     stopped = smoothmix("certify", "run", *how)
-    assert stopped.code == REQUEUE
+    assert stopped.code == REQUEUE_EXIT_CODE
     assert "the first image could not be finished in the time given" in stopped.err
 
 

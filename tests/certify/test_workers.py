@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from smoothmix import certificates
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.certificates import read
 from smoothmix.certificates.shards import parse_shards
 from smoothmix.certify.dataset import Progress
@@ -28,7 +28,7 @@ from tests.helpers.certification import (
 )
 from tests.helpers.processes import free_port, jobs_in
 
-ALONE = Place()
+ALONE = World()
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ class TestGoingOn:
         self, tmp_path: Path, expected: Path
     ) -> None:
         path = tmp_path / "c.tsv"
-        assert certify_as(Place(1, 3), run_settings(), path).file is not None
+        assert certify_as(World(1, 3), run_settings(), path).file is not None
         assert_same(path, expected)
 
     def test_more_images_may_be_asked_for_later_but_not_fewer(
@@ -140,9 +140,9 @@ class TestGoingOn:
         with pytest.raises(
             SmoothmixError, match="the first image could not be finished in the time given"
         ):
-            certify_as(Place(0, 2), settings, path, budget=no_time)
+            certify_as(World(0, 2), settings, path, budget=no_time)
         certify_as(ALONE, settings, path, shards="2/4")
-        outcome = certify_as(Place(0, 2), settings, path, budget=no_time)
+        outcome = certify_as(World(0, 2), settings, path, budget=no_time)
         assert outcome.file is None
         assert [part.number for part in outcome.unfinished] == [1, 3, 4]
         assert certify_as(ALONE, settings, path).file is not None
@@ -162,7 +162,7 @@ class TestRefusals:
         with pytest.raises(
             UsageError, match=r"c.tsv: was begun with other settings: n is 300 there and 900 here"
         ):
-            certify_as(Place(0, 2), run_settings(maximum=4, n=900), path)
+            certify_as(World(0, 2), run_settings(maximum=4, n=900), path)
 
     def test_a_first_try_that_made_no_row_is_not_in_the_way(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
@@ -181,17 +181,17 @@ class TestRefusals:
         with pytest.raises(
             UsageError, match="is cut into 2 and into 3 parts; delete the parts of one kind"
         ):
-            certify_as(Place(0, 2), run_settings(), path)
+            certify_as(World(0, 2), run_settings(), path)
 
     def test_a_file_without_its_settings(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(maximum=2), path)
         (tmp_path / "c.toml").unlink()
         with pytest.raises(UsageError, match=r"has no c.toml beside it"):
-            certify_as(Place(0, 2), run_settings(), path)
+            certify_as(World(0, 2), run_settings(), path)
         path.rename(tmp_path / "c-1-of-2.tsv")
         with pytest.raises(UsageError, match=r"has no c-1-of-2.toml beside it"):
-            certify_as(Place(0, 2), run_settings(), path)
+            certify_as(World(0, 2), run_settings(), path)
 
     def test_a_whole_file_with_more_than_its_parts_is_not_replaced(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
@@ -304,11 +304,13 @@ class TestCommand:
 class TestLaunchers:
     def test_two_launchers_certify_together(self, tmp_path: Path, expected: Path) -> None:
         put_network(tmp_path)
-        place = f"--nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {free_port()}"
+        launch = (
+            f"--nnodes 2 --nproc-per-node 1 --master-addr 127.0.0.1 --master-port {free_port()}"
+        )
         with jobs_in(tmp_path) as jobs:
             nodes = [
                 jobs.torchrun(
-                    f"{place} --node-rank {node}", "--", "certify", *OPTIONS, "--skip", 25
+                    f"{launch} --node-rank {node}", "--", "certify", *OPTIONS, "--skip", 25
                 )
                 for node in (0, 1)
             ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothmix import data
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.certify.dataset import Progress, file_settings
 from smoothmix.certify.loop import Budget
@@ -77,7 +77,7 @@ def run_settings(
 
 
 def certify_as(
-    place: Place,
+    world: World,
     settings: FileSettings,
     path: Path,
     *,
@@ -91,7 +91,7 @@ def certify_as(
         images(),
         settings,
         path=path,
-        place=place,
+        world=world,
         shards=shards,
         budget=budget,
         on_progress=on_progress,
@@ -101,8 +101,8 @@ def certify_as(
 def certify_with(processes: int, settings: FileSettings, path: Path) -> list[Outcome]:
     """What all processes of a job do."""
     with ThreadPoolExecutor(processes) as pool, warnings.catch_warnings():
-        places = [Place(rank, processes) for rank in range(processes)]
-        return list(pool.map(lambda place: certify_as(place, settings, path), places))
+        worlds = [World(rank, processes) for rank in range(processes)]
+        return list(pool.map(lambda world: certify_as(world, settings, path), worlds))
 
 
 def without_time(path: Path) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.config import RunConfig
 from smoothmix.training.run import Listeners, training
 
@@ -63,5 +63,5 @@ if __name__ == "__main__":
     assert not [name for name in threads if "gloo" in name], (
         f"could make the process abort at its end: {threads}"
     )
-    if place().is_main:
+    if current_world().is_main:
         torch.save(every, here / "gradients.pt")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import distributed as dist
 
-from smoothmix._process.world import Place, place
+from smoothmix._process.world import World, current_world
 from smoothmix.config import RunConfig
 from smoothmix.training import _shared_memory as exchange
 from smoothmix.training._shared_memory import PIECE, SharedMean, shared_mean
@@ -22,7 +22,7 @@ from smoothmix.training.parallel import Team
 from smoothmix.training.run import training
 
 
-def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
+def equals_the_mean(here: World, mean: SharedMean | None) -> None:
     """Sizes around that of a piece, while every process is late at times."""
     assert mean is not None
     delays = np.random.default_rng(here.rank)
@@ -31,17 +31,17 @@ def equals_the_mean(here: Place, mean: SharedMean | None) -> None:
     ):
         of_ranks = [
             torch.randn(size, generator=torch.manual_seed(100 * number + rank))
-            for rank in range(here.world_size)
+            for rank in range(here.size)
         ]
         numbers = of_ranks[here.rank].clone()
         if delays.random() < 0.1:
             time.sleep(0.05 * delays.random())
         mean.average(numbers)
-        expected = functools.reduce(torch.add, of_ranks) / here.world_size
+        expected = functools.reduce(torch.add, of_ranks) / here.size
         assert torch.equal(numbers, expected), f"exchange {number} of {size} numbers"
 
 
-def busy_while_waiting(here: Place, mean: SharedMean | None) -> None:
+def busy_while_waiting(here: World, mean: SharedMean | None) -> None:
     """What a process does before it waits keeps nobody waiting, and it can tell when all others are there."""
     assert mean is not None
     ends = []
@@ -55,19 +55,19 @@ def busy_while_waiting(here: Place, mean: SharedMean | None) -> None:
 
     mean.meanwhile = work
     for number in range(20):
-        if number % here.world_size == here.rank:
+        if number % here.size == here.rank:
             time.sleep(0.02)
         numbers = torch.full((10,), float(here.rank))
         mean.average(numbers)
-        assert numbers.tolist() == [(here.world_size - 1) / 2] * 10
+        assert numbers.tolist() == [(here.size - 1) / 2] * 10
     assert ends == [False] * 20
 
 
-def one_is_killed(here: Place, mean: SharedMean | None) -> None:
+def one_is_killed(here: World, mean: SharedMean | None) -> None:
     """The others hear of it in the exchange that the last rank never enters."""
     assert mean is not None
     mean.average(torch.zeros(10))
-    if here.rank == here.world_size - 1:
+    if here.rank == here.size - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
         mean.average(torch.zeros(10))
@@ -77,12 +77,12 @@ def one_is_killed(here: Place, mean: SharedMean | None) -> None:
     raise AssertionError("nobody has noticed")
 
 
-def without_memory(here: Place, mean: SharedMean | None) -> None:
+def without_memory(here: World, mean: SharedMean | None) -> None:
     """All of them do without where one has to."""
     assert mean is None
 
 
-def buffers_of_rank_0(here: Place, mean: SharedMean | None) -> None:
+def buffers_of_rank_0(here: World, mean: SharedMean | None) -> None:
     """Before the network is evaluated everyone has the statistics that are saved."""
     norm = torch.nn.BatchNorm2d(3)
     for buffer in norm.buffers():
@@ -102,7 +102,7 @@ def prepares_in_two_ways() -> None:
             assert (trainer.team.mean.meanwhile is None) == (name == "spare")
 
 
-def left_by_one(here: Place, mean: SharedMean | None) -> None:
+def left_by_one(here: World, mean: SharedMean | None) -> None:
     """The others do not wait for a process that lives on without them."""
     assert mean is not None
     if here.rank == 1:
@@ -116,7 +116,7 @@ def left_by_one(here: Place, mean: SharedMean | None) -> None:
             raise AssertionError("nobody has noticed")
 
 
-CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
+CASES: dict[str, Callable[[World, SharedMean | None], None]] = {
     "equals_the_mean": equals_the_mean,
     "busy_while_waiting": busy_while_waiting,
     "one_is_killed": one_is_killed,
@@ -127,7 +127,7 @@ CASES: dict[str, Callable[[Place, SharedMean | None], None]] = {
 }
 
 if __name__ == "__main__":
-    here, case = place(), sys.argv[1]
+    here, case = current_world(), sys.argv[1]
     if case == "prepares_in_two_ways":
         prepares_in_two_ways()
         sys.exit()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.errors import UsageError
 from smoothmix.reproduce.jobs import Cut, choose, make_jobs, usual_skip
 from tests.conftest import Run
@@ -129,7 +129,7 @@ def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
     how, path = settings.certification, job.folder.certificates
     assert job.certified(how, settings.skip) == 0
     for done, shards in ((13, "2/3"), (27, "1/3"), (40, "3/3")):
-        certify_as(Place(), settings, path, shards=shards)
+        certify_as(World(), settings, path, shards=shards)
         assert job.certified(how, settings.skip) == done
     assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, (
         "of another run"

@@ -13,7 +13,7 @@ import pytest
 
 from smoothmix import presets
 from smoothmix._process.signals import (
-    REQUEUE,
+    REQUEUE_EXIT_CODE,
     Stopped,
     StopRequest,
     stop_on_interrupt,
@@ -95,7 +95,7 @@ def test_sigterm_stops_all_ranks_at_one_step(
     ranks = jobs.ranks([list(command(*TRAIN, "run"))] * 2)
     until_saved(tmp_path / "run")
     ranks[1].process.terminate()
-    assert [rank.wait() for rank in ranks] == [REQUEUE, REQUEUE]
+    assert [rank.wait() for rank in ranks] == [REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE]
     assert "stopped by SIGTERM in epoch" in ranks[0].said
     assert "is gone" not in ranks[0].said, "nobody was left waiting"
     assert "SIGTERM" not in ranks[1].said, "one speaks"
@@ -116,7 +116,7 @@ def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(
     job = jobs.smoothmix(*TRAIN, "run")
     until_saved(tmp_path / "run")
     job.process.terminate()
-    assert job.wait() == REQUEUE == 75
+    assert job.wait() == REQUEUE_EXIT_CODE == 75
     assert "smoothmix: stopped by SIGTERM in epoch" in job.said
     assert "the checkpoint is saved, and the same command goes on from there" in job.said
     state = load_state(RunFolder(tmp_path / "run").state)
@@ -143,7 +143,7 @@ def test_a_second_ctrl_c_waits_for_nothing() -> None:
     stop = StopRequest()
     with stop_on_interrupt(stop, lambda: None):
         os.kill(os.getpid(), signal.SIGINT)
-        assert (stop.asked, stop.by_hand) == (True, True)
+        assert (stop.requested, stop.by_keyboard) == (True, True)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -156,7 +156,7 @@ def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(
     job = jobs.smoothmix(*TRAIN, "run", "--workers", 2, before=os.setsid)
     until_saved(tmp_path / "run")
     os.killpg(job.process.pid, signal.SIGTERM)
-    assert job.wait() == REQUEUE, job.said
+    assert job.wait() == REQUEUE_EXIT_CODE, job.said
     assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
 
@@ -204,7 +204,7 @@ def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(
 
 
 def test_an_end_asked_for_before_the_first_step_is_an_end_after_it(tmp_path: Path) -> None:
-    config, stop = tiny_run(tmp_path), StopRequest(asked=True)
+    config, stop = tiny_run(tmp_path), StopRequest(requested=True)
     told = pytest.raises(Stopped, match="in epoch 1 after step 1 of 5")
     with training(config, tmp_path / "run", stop=stop) as trainer, told:
         trainer.run()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from smoothmix import data, methods
-from smoothmix._process.world import Place, SaidElsewhere, place
+from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.networks.noisy import noisy_accuracy
@@ -23,9 +23,11 @@ from tests.helpers.processes import Jobs, tiny_run
 
 
 def test_a_place_comes_from_the_environment() -> None:
-    assert place({}) == Place() == place({"WORLD_SIZE": "1", "RANK": "0"})
-    found = place({"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"})
-    assert (found.rank, found.world_size, found.local_rank, found.local_world_size) == (3, 4, 1, 2)
+    assert current_world({}) == World() == current_world({"WORLD_SIZE": "1", "RANK": "0"})
+    found = current_world(
+        {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    )
+    assert (found.rank, found.size, found.local_rank, found.local_size) == (3, 4, 1, 2)
     assert not found.is_main
     for environment, message in (
         ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2, but RANK is not set"),
@@ -33,7 +35,7 @@ def test_a_place_comes_from_the_environment() -> None:
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE must be a whole number, got 'two'"),
     ):
         with pytest.raises(UsageError, match=message):
-            place(environment)
+            current_world(environment)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
@@ -41,7 +43,7 @@ def test_shares_of_a_step_are_the_step(world_size: int) -> None:
     sample, method = data.load("sample", "test"), methods.make("smoothmix", sigma=0.5, copies=3)
     whole = Epoch(sample, method, 4, 1, 12)[2]
     parts = [
-        Epoch(sample, method, 4, 1, 12, Place(rank, world_size))[2] for rank in range(world_size)
+        Epoch(sample, method, 4, 1, 12, World(rank, world_size))[2] for rank in range(world_size)
     ]
     assert whole.counted == whole.total == 4
     assert [part.total for part in parts] == [4] * world_size
@@ -66,7 +68,7 @@ def test_losses_are_means_over_images(case: str) -> None:
     method = methods.make(**{"sigma": 0.5, **settings})
     network = small_convnet(batch_norm=False).double()
 
-    def gradient(where: Place) -> list[torch.Tensor]:
+    def gradient(where: World) -> list[torch.Tensor]:
         step = Epoch(data.load("sample", "test"), method, 0, 0, 16, where)[1]
         x, noise, mix = step.x.double(), step.noise.double(), step.mix.double()
         loss = method.loss(network, x, step.y, epoch=0, noise=noise, mix=mix).total
@@ -74,8 +76,8 @@ def test_losses_are_means_over_images(case: str) -> None:
             torch.autograd.grad(loss * step.counted / step.total, list(network.parameters()))
         )
 
-    parts = [gradient(Place(rank, 3)) for rank in range(3)]
-    for whole, *shares in zip(gradient(Place()), *parts, strict=True):
+    parts = [gradient(World(rank, 3)) for rank in range(3)]
+    for whole, *shares in zip(gradient(World()), *parts, strict=True):
         torch.testing.assert_close(sum(shares), whole, atol=1e-12, rtol=1e-9)
 
 
@@ -131,7 +133,7 @@ def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -
     tiny_run(tmp_path)
     settings = ("train", "--config", "config.toml", "--out", "run", "--device", "cpu")
     ranks = jobs.ranks([list(command(*settings, "--seed", rank)) for rank in range(2)])
-    assert [job.wait() for job in ranks] == [SaidElsewhere.exit_code, UsageError.exit_code]
+    assert [job.wait() for job in ranks] == [ReportedByRankZero.exit_code, UsageError.exit_code]
     assert ranks[0].said == ""
     assert (
         "smoothmix: rank 1: rank 0 was started otherwise: seed is 0 there and 1 here"
@@ -147,7 +149,7 @@ def test_synchronised_batchnorm_is_refused_where_it_cannot_work(
     alone = smoothmix("train", "--config", "config.toml", "--out", "run", "--sync-batchnorm")
     assert alone.code == 2
     assert "--sync-batchnorm is for several processes" in alone.err
-    cpu, gpu, two = torch.device("cpu"), torch.device("cuda"), Place(0, 2)
+    cpu, gpu, two = torch.device("cpu"), torch.device("cuda"), World(0, 2)
     with pytest.raises(UsageError, match="needs GPUs: torch cannot do it on the device 'cpu'"):
         synchronised(small_convnet(), two, cpu)
     with pytest.raises(UsageError, match="the network has no BatchNorm"):
@@ -162,14 +164,14 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     chosen: list[int] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
-    assert own_device(cuda, Place(3, 4, 1, 2)) == torch.device("cuda", 1)
+    assert own_device(cuda, World(3, 4, 1, 2)) == torch.device("cuda", 1)
     assert chosen == [1]
-    assert own_device(cuda, Place()) == cuda
-    assert own_device(cpu, Place(3, 4, 1, 2)) == cpu
+    assert own_device(cuda, World()) == cuda
+    assert own_device(cpu, World(3, 4, 1, 2)) == cpu
     with pytest.raises(
         UsageError, match="process 3 on this machine has no GPU of its own, there are 2"
     ):
-        own_device(cuda, Place(2, 3, 2, 3))
+        own_device(cuda, World(2, 3, 2, 3))
 
 
 def test_one_process_of_torchrun_is_alone(

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from smoothmix import data, methods, presets
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, UsageError
 from smoothmix.networks import noisy
@@ -201,7 +201,7 @@ def test_noisy_accuracy_is_that_of_a_slow_loop(
     assert whole == pytest.approx(right / len(dataset), abs=0.01)
     monkeypatch.setattr(noisy, "EVALUATION_BATCH", 7)
     parts = [
-        noisy_accuracy(model, dataset, sigma=0.5, seed=0, place=Place(rank, 3)) for rank in range(3)
+        noisy_accuracy(model, dataset, sigma=0.5, seed=0, world=World(rank, 3)) for rank in range(3)
     ]
     assert all(0 < part < whole for part in parts)
     assert sum(parts) == pytest.approx(whole, abs=0.01)

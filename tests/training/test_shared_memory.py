@@ -13,7 +13,7 @@ import pytest
 from torch.distributed import HashStore
 
 from smoothmix._process.signals import StopRequest
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.errors import SmoothmixError
 from smoothmix.training import _shared_memory as exchange
 from smoothmix.training import parallel as team
@@ -76,9 +76,9 @@ def test_processes_that_never_come_are_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(team, "PATIENCE", timedelta(seconds=0.2))
     with pytest.raises(SmoothmixError, match=r"rank 1, 2 did not come within 0:00:00.2"):
-        team.meet(HashStore(), Place(0, 3), StopRequest())
+        team.meet(HashStore(), World(0, 3), StopRequest())
     with pytest.raises(SmoothmixError, match="rank 0 did not come within"):
-        team.meet(HashStore(), Place(2, 3), StopRequest())
+        team.meet(HashStore(), World(2, 3), StopRequest())
 
 
 def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) -> None:
@@ -106,5 +106,5 @@ def test_all_processes_follow_one(jobs: Jobs, case: str) -> None:
 
 
 def test_processes_on_several_machines_share_no_memory() -> None:
-    with shared_mean(Place(0, 4, 0, 2)) as mean:
+    with shared_mean(World(0, 4, 0, 2)) as mean:
         assert mean is None

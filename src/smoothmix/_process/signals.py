@@ -1,4 +1,9 @@
-"""A wish to stop that is honoured at the next safe point: what a cluster's SIGTERM is answered with. No torch."""
+"""Stopping on request: SIGTERM and Ctrl-C end the work at a point where its state is on disk.
+
+There are two kinds of work. Training stops at the next safe point: `stop_on_sigterm` records the
+request, and the training loop reads it. Certification can stop anywhere, because each finished
+image is already on disk: `sigterm_raises` leaves it at once. No torch.
+"""
 
 from __future__ import annotations
 
@@ -15,137 +20,136 @@ from smoothmix.errors import SmoothmixError
 
 T = TypeVar("T")
 
-REQUEUE = 75
-"""Exit code of a run that was stopped in time and wants to be started again: EX_TEMPFAIL of sysexits.h."""
+REQUEUE_EXIT_CODE = 75
+"""A run that stopped in time and can be started again: EX_TEMPFAIL of sysexits.h."""
 
-INTERRUPTED = 130
-"""Exit code of what a person broke off, as shells have it: 128 + SIGINT."""
+INTERRUPTED_EXIT_CODE = 130
+"""A run that a person interrupted: 128 + SIGINT, as shells report it."""
 
 
 class Stopped(SmoothmixError):  # noqa: N818 - nothing went wrong
-    """The run ended early because it was told to, with its state on disk."""
+    """The run ended early on request, with its state on disk."""
 
-    exit_code = REQUEUE
+    exit_code = REQUEUE_EXIT_CODE
 
 
 class Interrupted(Stopped):
-    """The same by a person's Ctrl-C, who need not be asked to start it again."""
+    """The run ended early because a person pressed Ctrl-C."""
 
-    exit_code = INTERRUPTED
-
-
-class _Now(BaseException):
-    """SIGTERM where it arrives, in work that need not be finished. Like KeyboardInterrupt it is no Exception: whoever
-    catches errors there must not take it for one."""
+    exit_code = INTERRUPTED_EXIT_CODE
 
 
-TOLD_TO_STOP = (KeyboardInterrupt, _Now, GeneratorExit)
-"""How work that can be left at once hears that it should be."""
+# A BaseException, like KeyboardInterrupt: code that catches errors must not catch this.
+class _StopNow(BaseException):
+    """SIGTERM, raised where it arrives."""
+
+
+STOP_EXCEPTIONS = (KeyboardInterrupt, _StopNow, GeneratorExit)
+"""What work that can be left at once receives when it should stop."""
 
 
 @dataclass
 class StopRequest:
-    """Whether someone has asked for an end."""
+    """Whether the run has been asked to stop."""
 
-    asked: bool = False
-    by_hand: bool = False
-    """Whether it was a person, by Ctrl-C."""
-    _breakable: bool = False
+    requested: bool = False
+    by_keyboard: bool = False
+    """Whether a person asked for it, by Ctrl-C."""
+    _can_leave: bool = False
 
-    def ask(self) -> None:
-        """Ask for it. Work that may be broken off ends here and now."""
-        self.asked = True
-        if self._breakable:
-            self._breakable = False
-            raise _Now
+    def stop(self) -> None:
+        """Request the stop; work within `run_unless_stopped` is left at once."""
+        self.requested = True
+        if self._can_leave:
+            self._can_leave = False
+            raise _StopNow
 
     def interrupt(self) -> None:
-        """Ask for it by Ctrl-C. Whoever does so twice does not want to wait."""
-        if self.asked:
+        """Request the stop by Ctrl-C; a second Ctrl-C does not wait for a safe point."""
+        if self.requested:
             raise KeyboardInterrupt
-        self.by_hand = True
-        self.ask()
+        self.by_keyboard = True
+        self.stop()
 
-    def unless_asked(self, work: Callable[[], T]) -> T | None:
-        """What some work without lasting effects gives, or None if an end is asked for before it is done.
+    def run_unless_stopped(self, work: Callable[[], T]) -> T | None:
+        """The result of `work`, or None if a stop is requested before it ends.
 
-        The time between SIGTERM and SIGKILL is short, and an evaluation may be long.
+        `work` must have no lasting effects, because it may be left anywhere.
         """
-        if self.asked:
+        # The time between SIGTERM and SIGKILL is short, and an evaluation may take long.
+        if self.requested:
             return None
         try:
-            self._breakable = True
+            self._can_leave = True
             result = work()
-            self._breakable = False
-        except _Now:
+            self._can_leave = False
+        except _StopNow:
             return None
         finally:
-            self._breakable = False
+            self._can_leave = False
         return result
 
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """While the block runs, SIGTERM leaves it at once, and `Stopped` comes out of it: for work that may be left.
-
-    Only the first does: a second one must not break off what is being saved because of it.
-    """
-    heard = False
+    """While the block runs, SIGTERM leaves it at once, and `Stopped` is raised after it."""
+    received = False
 
     def leave() -> None:
-        nonlocal heard
-        if not heard:
-            heard = True
-            raise _Now
+        nonlocal received
+        # A second SIGTERM must not break off what is being saved because of the first.
+        if not received:
+            received = True
+            raise _StopNow
 
     try:
-        with _hearing(signal.SIGTERM, leave):
+        with _signal_handler(signal.SIGTERM, leave):
             yield
-    except _Now as now:
+    except _StopNow as stop:
         raise Stopped(
-            "stopped by SIGTERM; what was done is on disk, and the same command goes on from there"
-        ) from now
+            "stopped by SIGTERM; finished work is on disk: run the same command to resume"
+        ) from stop
 
 
 @contextmanager
 def stop_on_sigterm() -> Iterator[StopRequest]:
-    """While the block runs, SIGTERM asks for an end instead of ending the process in the middle of something.
+    """While the block runs, SIGTERM requests a stop instead of ending the process.
 
-    Slurm sends it 30 seconds before SIGKILL, and torchrun hands it on to the processes it has started.
+    Slurm sends it 30 seconds before SIGKILL; torchrun forwards it to the processes it started.
     """
     request = StopRequest()
-    with _hearing(signal.SIGTERM, request.ask):
+    with _signal_handler(signal.SIGTERM, request.stop):
         yield request
 
 
 @contextmanager
-def stop_on_interrupt(request: StopRequest, tell: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, the first Ctrl-C asks for an end at the next safe point, which `tell` may say."""
+def stop_on_interrupt(request: StopRequest, on_request: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, the first Ctrl-C calls `on_request` and requests a stop."""
 
-    def answer() -> None:
-        if not request.asked:
-            tell()
+    def handle() -> None:
+        if not request.requested:
+            on_request()
         request.interrupt()
 
-    with _hearing(signal.SIGINT, answer):
+    with _signal_handler(signal.SIGINT, handle):
         yield
 
 
 @contextmanager
-def _hearing(what: signal.Signals, answer: Callable[[], None]) -> Iterator[None]:
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # only the main thread can hear signals
+def _signal_handler(number: signal.Signals, handle: Callable[[], None]) -> Iterator[None]:
+    # Python lets only the main thread install signal handlers.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     owner = os.getpid()
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == owner:  # processes that read pictures are ended by their owner
-            answer()
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        # Forked processes that read images inherit the handler; their owner ends them.
+        if os.getpid() == owner:
+            handle()
 
-    before = signal.signal(what, hear)
+    previous = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(what, before)
+        signal.signal(number, previous)

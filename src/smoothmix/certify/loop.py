@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothmix._process.signals import TOLD_TO_STOP
+from smoothmix._process.signals import STOP_EXCEPTIONS
 from smoothmix.certificates import Certificate, dense
 from smoothmix.certificates.partial import SECONDS_BETWEEN_KEEPING, keep_at_the_end
 from smoothmix.certify.schedule import Case, Rule, rule_of
@@ -98,7 +98,7 @@ def certified_rows(
             _draw(sampler, [case for case in work if case.active], rule, clock)
             if clock.stopped:
                 return
-    except TOLD_TO_STOP:
+    except STOP_EXCEPTIONS:
         if work:
             keep_at_the_end(keep_all)
         raise

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothmix._io.locks import InUseError
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.certificates import Certificates, FileSettings, read, writing
 from smoothmix.certificates.shards import Division, Part, begun_parts, divide, parse_shards, rows_in
 from smoothmix.certify.dataset import Progress, certify_file, file_sampler, fill, undecided
@@ -47,7 +47,7 @@ def certify_together(
     settings: FileSettings,
     *,
     path: Path,
-    place: Place,
+    world: World,
     shards: str = "",
     budget: Budget | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -58,7 +58,7 @@ def certify_together(
     so do those that are told which ones to make (`3,4/8`). Parts that are there already are gone on with, whoever left
     them. Whoever finds all finished puts them together: that file is the one that a single process would have written.
     """
-    if place.alone and not shards and not begun_parts(path, settings):
+    if world.alone and not shards and not begun_parts(path, settings):
         return Outcome(
             certify_file(
                 model, dataset, settings, path=path, budget=budget, on_progress=on_progress
@@ -66,18 +66,18 @@ def certify_together(
         )
     numbers, asked = parse_shards(shards) if shards else (None, None)
     path.parent.mkdir(parents=True, exist_ok=True)
-    division = divide(path, settings, asked=asked, usual=PARTS_PER_PROCESS * place.world_size)
+    division = divide(path, settings, asked=asked, usual=PARTS_PER_PROCESS * world.size)
     chosen = [part for part in division.parts if numbers is None or part.number in numbers]
     if division.complete:
         division.put_together()
-    own = chosen[place.rank :: place.world_size]
+    own = chosen[world.rank :: world.size]
     worker = _Worker(
         model=model,
         dataset=dataset,
         division=division,
         # Others' parts last: whoever they fall to may only be slower to start.
         chosen=(*own, *(part for part in chosen if part not in own)),
-        waits=not (place.alone and shards),
+        waits=not (world.alone and shards),
         budget=budget or Budget(),
         on_progress=on_progress,
     )

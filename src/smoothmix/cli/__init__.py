@@ -14,8 +14,8 @@ from functools import partial
 
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
-from smoothmix._process.signals import INTERRUPTED
-from smoothmix._process.world import SaidElsewhere, place
+from smoothmix._process.signals import INTERRUPTED_EXIT_CODE
+from smoothmix._process.world import ReportedByRankZero, current_world
 from smoothmix.cli import (
     bench,
     certificates,
@@ -72,13 +72,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except CycloptsError as error:
         return _fail(f"{_misuse(error)} (see {_help_command(tokens)})", 2, debug)
-    except SaidElsewhere as error:
+    except ReportedByRankZero as error:
         return error.exit_code
     except SmoothmixError as error:
         return _fail(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
         return _fail(
-            "interrupted; the same command goes on from what was saved", INTERRUPTED, debug
+            "interrupted; the same command goes on from what was saved",
+            INTERRUPTED_EXIT_CODE,
+            debug,
         )
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
@@ -97,7 +99,7 @@ def _fail(message: str, code: int, debug: bool) -> int:
 def _speaker() -> str:
     """Which of several processes has something to say, if it is not the one that always speaks."""
     try:
-        rank = place().rank
+        rank = current_world().rank
     except SmoothmixError:  # an environment that makes no sense is what is being reported
         return ""
     return f"rank {rank}: " if rank else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothmix._io.text import counted
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import NothingSavedError, duration, progress, table
 from smoothmix.config import require
@@ -60,7 +60,7 @@ def bench(
     """
     from smoothmix.cli.target import load_target
 
-    require(place().alone, "bench measures one process: start it without torchrun")
+    require(current_world().alone, "bench measures one process: start it without torchrun")
     for name, number in ("n", n), ("images", images), ("turns", turns):
         require(number >= 1, f"{name} must be at least 1, got {number}")
     target = load_target(run, network)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix._io.text import counted
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.certifying import (
     certify_with_progress,
     note_without_rules,
@@ -122,7 +122,7 @@ def certify(
         anytime=anytime,
         engine=network.engine,
     )
-    if place().is_main:
+    if current_world().is_main:
         show_outcome(outcome, extra=radius, maximum=images.maximum)
         if outcome.file and images.maximum and len(outcome.file.rows) > images.maximum:
             echo(
@@ -225,7 +225,10 @@ def predict(
     from smoothmix.cli.target import choose_data, choose_sigma, load_target
     from smoothmix.stats.binomial import require_enough_to_predict
 
-    require(place().alone, "predict writes its lines with one process: start it without torchrun")
+    require(
+        current_world().alone,
+        "predict writes its lines with one process: start it without torchrun",
+    )
     target = load_target(run, network)
     dataset = choose_data(target, images)
     smoothed = Smoothed(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothmix._process.signals import sigterm_raises
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
 from smoothmix.cli.output import echo, progress
 from smoothmix.config import FUSED, Engine, Mode, require
@@ -26,7 +26,7 @@ def part_by_itself(shard: str, out: Path | None, *, extend: bool) -> str:
     from smoothmix.certificates.shards import parse_shards
 
     numbers, parts = parse_shards(shard) if shard else ((), 1)
-    alone = place().alone
+    alone = current_world().alone
     require(alone or not extend, "--extend draws further in one file: start it without torchrun")
     if not shard or not (out or extend):
         return ""
@@ -201,7 +201,7 @@ def certify_with_progress(
             dataset,
             settings,
             path=path,
-            place=place(),
+            world=current_world(),
             shards=shard,
             budget=budget,
             on_progress=on_progress,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from smoothmix._process.signals import INTERRUPTED
-from smoothmix._process.world import place
+from smoothmix._process.signals import INTERRUPTED_EXIT_CODE
+from smoothmix._process.world import current_world
 from smoothmix.errors import SmoothmixError
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -22,7 +22,7 @@ SECONDS_OF_PACE = 300.0
 class NothingSavedError(SmoothmixError):
     """A command that was stopped by the person, and has nothing to go on from."""
 
-    exit_code = INTERRUPTED
+    exit_code = INTERRUPTED_EXIT_CODE
 
     def __init__(self) -> None:
         super().__init__("interrupted; no file was written, and the same command begins anew")
@@ -37,14 +37,14 @@ class Track(Protocol):
 
 def echo(text: str = "") -> None:
     """A line for the person, on standard error: standard output is for results. Of many processes only one speaks."""
-    if place().is_main:
+    if current_world().is_main:
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(what: str, *, unit: str) -> Iterator[Track]:
     """A bar on a terminal, a plain line now and then elsewhere. The first call says where the work begins."""
-    if sys.stderr.isatty() and place().is_main:
+    if sys.stderr.isatty() and current_world().is_main:
         with _bar(what, unit) as track:
             yield track
     else:

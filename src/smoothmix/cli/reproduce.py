@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix._io.text import counted
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, TrainingOptions, radii_of
 from smoothmix.cli.output import duration, echo, progress, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
@@ -103,7 +103,7 @@ def reproduce(
     from smoothmix.reproduce.jobs import Cut, certifications, choose, make_jobs, usual_skip
     from smoothmix.reproduce.results import results
 
-    main = place().is_main
+    main = current_world().is_main
     at = radii_of(radii) or None
     names = choose(group, sigma=sigma, rows=[row.strip() for row in rows.split(",") if row.strip()])
     if from_logs:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import Files, ImageOptions, ModelOptions, Numbers, numbers
 from smoothmix.cli.output import echo, progress
 from smoothmix.config import Precision, require
@@ -260,7 +260,7 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[Model], Datas
     from smoothmix.runs.zoo import PREFIX
     from smoothmix.studies.base import Model
 
-    require(place().alone, ONE_PROCESS)
+    require(current_world().alone, ONE_PROCESS)
     sources = [split_name(run) for run in runs]
     names = [name or folder.resolve().name.removeprefix(PREFIX) for name, folder in sources]
     names = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
 from smoothmix.cli.output import echo
 from smoothmix.cli.study import ONE_PROCESS, can_draw, finish
@@ -150,7 +150,7 @@ def dimension(
     from smoothmix.stats import input_dependent as computed
     from smoothmix.studies import input_dependent
 
-    require(place().alone, ONE_PROCESS)
+    require(current_world().alone, ONE_PROCESS)
     given: dict[str, object] = {}
     if ratios:
         given["ratios"] = numbers(ratios)
@@ -197,4 +197,4 @@ def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduce
         echo(f"\nrun {number} of {len(jobs)}: {job.preset.name}, seed {job.config.recipe.seed}")
         train_and_certify(job.config, job.folder, how, images, training)
     echo()
-    return results(jobs) if place().is_main else []
+    return results(jobs) if current_world().is_main else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.config import require_sigma
 from smoothmix.errors import UsageError
@@ -53,7 +53,7 @@ def load_target(run: Path | None, options: ModelOptions) -> Target:
     )
     from smoothmix.training.parallel import own_device
 
-    target.model.to(own_device(choose_device(options.device), place()))
+    target.model.to(own_device(choose_device(options.device), current_world()))
     return (
         target if options.num_classes is None else replace(target, num_classes=options.num_classes)
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
-from smoothmix._process.world import place
+from smoothmix._process.world import current_world
 from smoothmix.cli.options import TrainingOptions
 from smoothmix.cli.output import duration, echo, progress
 from smoothmix.config import Fidelity, Precision, RunConfig
@@ -165,9 +165,9 @@ def _notes_on_sharing(trainer: Trainer, sync_batchnorm: bool) -> Iterator[str]:
     """What several processes do otherwise than one."""
     from smoothmix.training.parallel import uses_batchnorm
 
-    place = trainer.team.place
-    if not (place.alone or trainer.finished):
-        yield f"{place.world_size} processes share each batch of {trainer.config.recipe.batch}"
+    world = trainer.team.world
+    if not (world.alone or trainer.finished):
+        yield f"{world.size} processes share each batch of {trainer.config.recipe.batch}"
         if uses_batchnorm(trainer.model) and not sync_batchnorm:
             yield "with --sync-batchnorm, BatchNorm would take the statistics of the whole batch"
 
@@ -178,7 +178,7 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
     from smoothmix.training.checkpoint import State
     from smoothmix.training.run import Listeners, StepProgress
 
-    write = _event_writer(path) if tensorboard and place().is_main else lambda metrics: None
+    write = _event_writer(path) if tensorboard and current_world().is_main else lambda metrics: None
     with progress(f"training {path.name}", unit="steps") as track:
 
         def on_step(state: StepProgress) -> None:
@@ -199,7 +199,7 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
                 f"going on with epoch {state.epoch + 1}"
                 + (f", after step {state.step}" if state.step else "")
             )
-            if state.processes != (now := place().world_size):
+            if state.processes != (now := current_world().size):
                 echo(
                     f"note: the number of processes is {now} now and was {state.processes}: sums may round otherwise"
                 )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothmix._process.world import ALONE, Place
+from smoothmix._process.world import SINGLE_PROCESS, World
 from smoothmix.networks.modes import device_of, eval_mode
 from smoothmix.networks.registry import Network
 from smoothmix.noise import addresses as randomness
@@ -53,7 +53,7 @@ EVALUATION_BATCH = 500
 
 
 def noisy_accuracy(
-    model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, place: Place = ALONE
+    model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, world: World = SINGLE_PROCESS
 ) -> float:
     """Share of images, each with one noise, that the network classifies right; of very many, an even selection.
 
@@ -63,7 +63,7 @@ def noisy_accuracy(
     chosen = np.arange(0, len(dataset), -(-len(dataset) // EVALUATED_IMAGES))
     right = 0
     with eval_mode(model), torch.inference_mode():
-        for first in range(0, len(chosen), EVALUATION_BATCH)[place.rank :: place.world_size]:
+        for first in range(0, len(chosen), EVALUATION_BATCH)[world.rank :: world.size]:
             indices = chosen[first : first + EVALUATION_BATCH]
             noise = torch.from_numpy(
                 randomness.gaussian(seed, Domain.EVALUATION, 0, first, len(indices), dataset.shape)

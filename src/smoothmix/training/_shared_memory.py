@@ -25,7 +25,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.futures import Future
 
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 
 PIECE = 2**20
 """Numbers that are exchanged at a time: the memory stays small however large the network is."""
@@ -119,13 +119,13 @@ def average_bucket(mean: SharedMean, bucket: dist.GradBucket) -> Future[Tensor]:
 
 
 @contextmanager
-def shared_mean(place: Place) -> Iterator[SharedMean | None]:
+def shared_mean(world: World) -> Iterator[SharedMean | None]:
     """What the processes of a team exchange through, or None where they cannot share memory; all of them must ask."""
-    if not _possible(place):
+    if not _possible(world):
         yield None
         return
     with ExitStack() as held:
-        found = _shared_mean(place, held)
+        found = _shared_mean(world, held)
         failed = torch.tensor(float(found is None))
         dist.all_reduce(failed)
         try:
@@ -135,21 +135,21 @@ def shared_mean(place: Place) -> Iterator[SharedMean | None]:
                 found.leave()
 
 
-def _possible(place: Place) -> bool:
+def _possible(world: World) -> bool:
     """Whether all are on this machine, whose processor shows everybody writes in the order in which they were made."""
     return (
         sys.platform == "linux"
         and platform.machine() == "x86_64"
-        and place.local_world_size == place.world_size
+        and world.local_size == world.size
     )
 
 
-def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
-    slots = 2 * place.world_size * PIECE * 4
-    size = slots + place.world_size * LINE * 8
+def _shared_mean(world: World, held: ExitStack) -> SharedMean | None:
+    slots = 2 * world.size * PIECE * 4
+    size = slots + world.size * LINE * 8
     mark = secrets.randbits(62)
-    own = torch.tensor([os.getpid(), mark, _own_memory(size, mark, held) if place.is_main else -1])
-    all_of_them = own.new_empty(place.world_size, len(own))
+    own = torch.tensor([os.getpid(), mark, _own_memory(size, mark, held) if world.is_main else -1])
+    all_of_them = own.new_empty(world.size, len(own))
     dist.all_gather(list(all_of_them), own)
     (owner, mark, descriptor), pids = all_of_them[0].tolist(), all_of_them[:, 0].tolist()
     try:
@@ -161,7 +161,7 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
         held.callback(os.close, opened)
         memory = torch.frombuffer(mmap.mmap(opened, size), dtype=torch.uint8)
         others = select.poll()
-        for pid in pids[: place.rank] + pids[place.rank + 1 :]:
+        for pid in pids[: world.rank] + pids[world.rank + 1 :]:
             process = os.pidfd_open(pid)
             held.callback(os.close, process)
             others.register(process, select.POLLIN)
@@ -170,8 +170,8 @@ def _shared_mean(place: Place, held: ExitStack) -> SharedMean | None:
         return None
     counters = memory[slots:].view(torch.int64).numpy()
     return SharedMean(
-        rank=place.rank,
-        slots=memory[:slots].view(torch.float32).view(2, place.world_size, PIECE),
+        rank=world.rank,
+        slots=memory[:slots].view(torch.float32).view(2, world.size, PIECE),
         written=counters[::LINE],
         left=counters[1::LINE],
         others=others,

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothmix._process.world import Place
+from smoothmix._process.world import World
 from smoothmix.data import AUGMENTATION_NUMBERS
 from smoothmix.errors import SmoothmixError
 from smoothmix.noise.addresses import Domain, gaussian, stream
@@ -71,7 +71,7 @@ class Epoch:
     seed: int
     number: int
     batch: int
-    place: Place = field(default_factory=Place)
+    world: World = field(default_factory=World)
 
     @cached_property
     def ranges(self) -> list[range]:
@@ -103,7 +103,7 @@ class Epoch:
 
     def __getitem__(self, number: int) -> Batch:
         step = self.ranges[number]
-        share = self.place.share(step)
+        share = self.world.share(step)
         # Every process must take part in every step: one without images sees the first, which does not count.
         positions = share or step[:1]
         where = slice(positions.start, positions.stop)
@@ -129,7 +129,7 @@ class Epoch:
     def _network_seed(self, number: int) -> int:
         """Rank 0 has the seed of a single process; the others have their own, or their dropout would be the same."""
         seeds = stream(self.seed, Domain.NETWORK, self.number, number)
-        return [int(seeds.integers(2**31)) for _ in range(self.place.rank + 1)][-1]
+        return [int(seeds.integers(2**31)) for _ in range(self.world.rank + 1)][-1]
 
 
 @dataclass(frozen=True)

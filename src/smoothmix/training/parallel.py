@@ -24,7 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from smoothmix._process.signals import Stopped, StopRequest
-from smoothmix._process.world import Place, SaidElsewhere
+from smoothmix._process.world import ReportedByRankZero, World
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.training._shared_memory import SharedMean, average_bucket, shared_mean
 
@@ -39,13 +39,13 @@ BETWEEN_LOOKS = 0.02
 class Team:
     """All processes of a run; a single one is a team too, and then nothing is sent."""
 
-    place: Place = field(default_factory=Place)
+    world: World = field(default_factory=World)
     mean: SharedMean | None = None
     """How gradients are averaged, if not torch's way."""
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients averaged over all processes, and rank 0's weights and buffers everywhere."""
-        if self.place.alone:
+        if self.world.alone:
             return module
         if self.mean is None or any(
             weight.dtype != torch.float32 for weight in module.parameters()
@@ -58,7 +58,7 @@ class Team:
 
     def total(self, number: float) -> float:
         """The sum over all processes; all of them must ask."""
-        if self.place.alone:
+        if self.world.alone:
             return number
         total = torch.tensor(number, dtype=torch.float64)
         dist.all_reduce(total)
@@ -70,15 +70,15 @@ class Team:
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give rank 0's buffers to everyone: of BatchNorm's statistics, its own are those that are saved."""
-        if not self.place.alone:
+        if not self.world.alone:
             for buffer in module.buffers():
                 dist.broadcast(buffer, src=0)
 
     def from_main(self, make: Callable[[], bytes]) -> bytes:
         """What rank 0 makes, for everyone; where it fails, all end with its exit code, and only rank 0 says why."""
-        if self.place.alone:
+        if self.world.alone:
             return make()
-        if not self.place.is_main:
+        if not self.world.is_main:
             return self._receive()
         try:
             made = make()
@@ -98,7 +98,7 @@ class Team:
         dist.broadcast(size, src=0)
         if size < 0:
             self.any(False)
-            raise SaidElsewhere(-int(size))
+            raise ReportedByRankZero(-int(size))
         made = torch.empty(int(size), dtype=torch.uint8)
         dist.broadcast(made, src=0)
         return made.numpy().tobytes()
@@ -106,7 +106,7 @@ class Team:
     def ending(self, error: SmoothmixError) -> SmoothmixError:
         """What to raise where all processes end at the same point: the error at rank 0, elsewhere one without words."""
         self.any(False)
-        return error if self.place.is_main else SaidElsewhere(error.exit_code)
+        return error if self.world.is_main else ReportedByRankZero(error.exit_code)
 
 
 class Tally(nn.Module):
@@ -129,27 +129,27 @@ class Tally(nn.Module):
         values = torch.tensor([*numbers.values(), *[0.0] * (self.MOST - len(numbers))])
         return (self.carrier * values.to(self.carrier.device)).sum()
 
-    def totals(self, place: Place) -> dict[str, float]:
+    def totals(self, world: World) -> dict[str, float]:
         """The sums, once gradients are averaged."""
         assert self.carrier.grad is not None
-        return dict(zip(self.names, (self.carrier.grad * place.world_size).tolist(), strict=False))
+        return dict(zip(self.names, (self.carrier.grad * world.size).tolist(), strict=False))
 
 
 @contextmanager
-def team(place: Place, device: torch.device, stop: StopRequest) -> Iterator[Team]:
+def team(world: World, device: torch.device, stop: StopRequest) -> Iterator[Team]:
     """The processes of this job, once all of them are there."""
-    if place.alone:
-        yield Team(place)
+    if world.alone:
+        yield Team(world)
         return
     try:
-        store = meet(_common_store(), place, stop)
+        store = meet(_common_store(), world, stop)
         # Numbers for bookkeeping are on the CPU wherever the network is.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(
-            backend, store=store, rank=place.rank, world_size=place.world_size, timeout=PATIENCE
+            backend, store=store, rank=world.rank, world_size=world.size, timeout=PATIENCE
         )
-        with shared_mean(place) if device.type == "cpu" else nullcontext() as mean:
-            members = Team(place, mean)
+        with shared_mean(world) if device.type == "cpu" else nullcontext() as mean:
+            members = Team(world, mean)
             yield members
             members.any(False)  # with gloo, whoever leaves first may make another abort at its exit
     except BaseException as error:
@@ -181,7 +181,7 @@ def _common_store() -> Store:
     return store
 
 
-def meet(store: Store, place: Place, stop: StopRequest) -> Store:
+def meet(store: Store, world: World, stop: StopRequest) -> Store:
     """A part of the store that only the processes of this attempt share.
 
     torchrun keeps its store over restarts, and those who read the addresses of an earlier attempt wait for the dead.
@@ -191,8 +191,8 @@ def meet(store: Store, place: Place, stop: StopRequest) -> Store:
     """
     own, deadline = secrets.token_hex(8), time.monotonic() + PATIENCE.total_seconds()
     common = PrefixStore("smoothmix", store)
-    if place.is_main:
-        missing = set(range(1, place.world_size))
+    if world.is_main:
+        missing = set(range(1, world.size))
         while missing:
             for rank in sorted(missing):
                 if common.check([f"joined/{own}/{rank}"]):
@@ -201,16 +201,16 @@ def meet(store: Store, place: Place, stop: StopRequest) -> Store:
                     common.set(f"welcome/{common.get(f'here/{rank}').decode()}", own)
             _pause(stop, deadline, f"rank {', '.join(map(str, sorted(missing)))}")
         return PrefixStore(own, common)
-    common.set(f"here/{place.rank}", own)
+    common.set(f"here/{world.rank}", own)
     while not common.check([f"welcome/{own}"]):
         _pause(stop, deadline, "rank 0")
     meeting = common.get(f"welcome/{own}").decode()
-    common.set(f"joined/{meeting}/{place.rank}", "")
+    common.set(f"joined/{meeting}/{world.rank}", "")
     return PrefixStore(meeting, common)
 
 
 def _pause(stop: StopRequest, deadline: float, missing: str) -> None:
-    if stop.asked:
+    if stop.requested:
         raise Stopped("stopped by SIGTERM before all processes were there; nothing was changed")
     if time.monotonic() > deadline:
         raise SmoothmixError(
@@ -219,18 +219,18 @@ def _pause(stop: StopRequest, deadline: float, missing: str) -> None:
     time.sleep(BETWEEN_LOOKS)
 
 
-def own_device(device: torch.device, place: Place) -> torch.device:
+def own_device(device: torch.device, world: World) -> torch.device:
     """The device of this process: each takes the GPU with its number on the machine, unless one was named."""
-    if place.alone or device.type != "cuda" or device.index is not None:
+    if world.alone or device.type != "cuda" or device.index is not None:
         return device
     count = torch.cuda.device_count()
-    if place.local_rank >= count:
+    if world.local_rank >= count:
         raise UsageError(
-            f"process {place.local_rank + 1} on this machine has no GPU of its own, there are {count}: "
+            f"process {world.local_rank + 1} on this machine has no GPU of its own, there are {count}: "
             "start no more processes than GPUs, or give --device cpu"
         )
-    torch.cuda.set_device(place.local_rank)
-    return torch.device("cuda", place.local_rank)
+    torch.cuda.set_device(world.local_rank)
+    return torch.device("cuda", world.local_rank)
 
 
 def uses_batchnorm(model: nn.Module) -> bool:
@@ -238,9 +238,9 @@ def uses_batchnorm(model: nn.Module) -> bool:
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
-def synchronised(model: nn.Module, place: Place, device: torch.device) -> nn.Module:
+def synchronised(model: nn.Module, world: World, device: torch.device) -> nn.Module:
     """The network with BatchNorm statistics taken over the batch of all processes."""
-    if place.alone:
+    if world.alone:
         raise UsageError(
             "--sync-batchnorm is for several processes, and this is the only one: start it with torchrun"
         )

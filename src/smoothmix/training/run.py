@@ -19,8 +19,7 @@ from smoothmix._io.files import remove_unfinished
 from smoothmix._io.locks import exclusive
 from smoothmix._io.toml import from_table, to_toml
 from smoothmix._process.signals import StopRequest
-from smoothmix._process.world import Place, SaidElsewhere
-from smoothmix._process.world import place as launched_as
+from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
@@ -62,7 +61,7 @@ def training(
         checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}"
     )
     require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
-    place, stop = launched_as(), stop or StopRequest()
+    world, stop = current_world(), stop or StopRequest()
     method = _method(config)
     train = data.load(
         config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial
@@ -76,19 +75,19 @@ def training(
     config = _completed(config, method, train)
     if train.fingerprint == test.fingerprint:
         config = _with_note(config, TESTED_ON_TRAINING)
-    if place.is_main:
+    if world.is_main:
         say_doubts(method.sigma, train)
-    device = own_device(torch.device(device), place)
+    device = own_device(torch.device(device), world)
     with (
-        team(place, device, stop) as members,
+        team(world, device, stop) as members,
         ExitStack() as held,
         torch.random.fork_rng(devices=[]),
     ):
         torch.manual_seed(config.recipe.seed)
-        model = _network(config, place, device, sync_batchnorm)
-        if uses_batchnorm(model) and not (place.alone or sync_batchnorm):
+        model = _network(config, world, device, sync_batchnorm)
+        if uses_batchnorm(model) and not (world.alone or sync_batchnorm):
             config = _with_note(
-                config, f"BatchNorm saw a batch in {place.world_size} shares, one a process"
+                config, f"BatchNorm saw a batch in {world.size} shares, one a process"
             )
         trainer = Trainer(
             config=config,
@@ -98,7 +97,7 @@ def training(
             test=test,
             model=model,
             device=device,
-            workers=_default_workers(train, place) if workers is None else workers,
+            workers=_default_workers(train, world) if workers is None else workers,
             checkpoint_minutes=checkpoint_minutes,
             listeners=listeners or Listeners(),
             team=members,
@@ -106,7 +105,7 @@ def training(
         )
         _compare(members, config)
         told = members.from_main(lambda: _begin(trainer, held))
-        if not place.is_main:
+        if not world.is_main:
             trainer.follow(unpack(told))
         trainer.finished = members.any(trainer.finished)
         yield trainer
@@ -135,10 +134,10 @@ def _with_note(config: RunConfig, *notes: str) -> RunConfig:
 
 
 def _network(
-    config: RunConfig, place: Place, device: torch.device, sync_batchnorm: bool
+    config: RunConfig, world: World, device: torch.device, sync_batchnorm: bool
 ) -> nn.Module:
     network = build_network(config)
-    return synchronised(network, place, device) if sync_batchnorm else network
+    return synchronised(network, world, device) if sync_batchnorm else network
 
 
 def _begin(trainer: Trainer, held: ExitStack) -> bytes:
@@ -160,7 +159,7 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
 
 def _compare(members: Team, config: RunConfig) -> None:
     """Refuse processes that were started with other settings, or with other data, than rank 0."""
-    if members.place.alone:
+    if members.world.alone:
         return
     main = members.from_main(lambda: to_toml(config).encode()).decode()
     different = differences(from_table(RunConfig, tomllib.loads(main), where="rank 0"), config)
@@ -168,7 +167,7 @@ def _compare(members: Team, config: RunConfig) -> None:
         raise (
             UsageError(f"rank 0 was started otherwise: {different}")
             if different
-            else SaidElsewhere()
+            else ReportedByRankZero()
         )
 
 
@@ -199,11 +198,11 @@ def _settings(method: Method) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _default_workers(dataset: Dataset, place: Place) -> int:
+def _default_workers(dataset: Dataset, world: World) -> int:
     """Processes that decode pictures; what is in memory needs none."""
     if isinstance(dataset, data.MemoryDataset):
         return 0
-    return max(1, (os.cpu_count() or 1) // place.local_world_size)
+    return max(1, (os.cpu_count() or 1) // world.local_size)
 
 
 def claim(folder: RunFolder, config: RunConfig) -> None:

@@ -112,7 +112,7 @@ class Trainer:
         """Put the state on disk."""
         self.state.model = self.model.state_dict()
         self.state.optimiser = self.optimiser.state_dict()
-        self.state.processes = self.team.place.world_size
+        self.state.processes = self.team.world.size
         save_state(self.folder, self.state)
 
     def run(self) -> EpochMetrics | None:
@@ -124,7 +124,7 @@ class Trainer:
         objective = self.team.wrap(bare)
         while self.state.epoch < self.config.recipe.epochs:
             metrics = self._epoch(objective, bare.tally)
-        if self.team.place.is_main:
+        if self.team.world.is_main:
             save_weights(self.model, self.folder.weights)
         self.finished = True
         return metrics
@@ -133,7 +133,7 @@ class Trainer:
         number, recipe = self.state.epoch, self.config.recipe
         for group in self.optimiser.param_groups:
             group["lr"] = recipe.rate(number)
-        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.team.place)
+        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.team.world)
         started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
         self.model.train()
         with closing(self._steps(epoch)) as steps:
@@ -142,10 +142,10 @@ class Trainer:
                 self.state.step += 1
                 self.state.seconds = before + time.monotonic() - started
                 self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
-                if totals["stop"] or (self.team.place.alone and self.stop.asked):
+                if totals["stop"] or (self.team.world.alone and self.stop.requested):
                     raise self._stopped(len(epoch))
                 if (
-                    self.team.place.is_main
+                    self.team.world.is_main
                     and time.monotonic() - saved > 60 * self.checkpoint_minutes
                 ):
                     if (
@@ -156,7 +156,7 @@ class Trainer:
         self._require_whole()
         metrics = self._metrics(epoch, recipe.rate(number), self._accuracy(len(epoch)))
         self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
-        if self.team.place.is_main:
+        if self.team.world.is_main:
             # The line first: a crash between the two repeats the epoch's end and drops the line on resuming.
             append_line(self.folder.metrics, metrics)
             self.save()
@@ -187,14 +187,14 @@ class Trainer:
             **{name: float(part) for name, part in loss.parts.items()},
         }
         sums = {name: value * step.counted for name, value in values.items()}
-        totals = {**sums, "samples": step.counted, "stop": float(self.stop.asked)}
+        totals = {**sums, "samples": step.counted, "stop": float(self.stop.requested)}
         self.optimiser.zero_grad(set_to_none=True)
         # Losses are means over images and gradients are averaged over processes, whose shares may differ.
-        weight = step.counted * self.team.place.world_size / step.total
-        carried = 0.0 if self.team.place.alone else tally.load(totals)
+        weight = step.counted * self.team.world.size / step.total
+        carried = 0.0 if self.team.world.alone else tally.load(totals)
         (loss.total * weight + carried).backward()  # type: ignore[no-untyped-call]
-        if not self.team.place.alone:
-            totals = tally.totals(self.team.place)
+        if not self.team.world.alone:
+            totals = tally.totals(self.team.world)
         means = {name: totals[name] / step.total for name in values}
         if not all(map(math.isfinite, means.values())):
             parts = ", ".join(f"{name} {value:g}" for name, value in means.items())
@@ -231,10 +231,12 @@ class Trainer:
     def _stopped(self, steps: int) -> SmoothmixError:
         """Save, and say so: all processes are at the same step."""
         self._require_whole()
-        if self.team.place.is_main:
+        if self.team.world.is_main:
             self.save()
         kind, why = (
-            (Interrupted, "interrupted") if self.stop.by_hand else (Stopped, "stopped by SIGTERM")
+            (Interrupted, "interrupted")
+            if self.stop.by_keyboard
+            else (Stopped, "stopped by SIGTERM")
         )
         return self.team.ending(
             kind(
@@ -245,12 +247,12 @@ class Trainer:
 
     def _accuracy(self, steps: int) -> float:
         """Accuracy of the network as it is saved, of which each process does a part; broken off when told to stop."""
-        if self.team.place.is_main and not self.team.place.alone:
+        if self.team.world.is_main and not self.team.world.alone:
             self.save()  # a process that is told to stop waits here for others, perhaps in vain
         self.team.share_buffers(self.model)
-        sigma, seed, place = self.method.sigma, self.config.recipe.seed, self.team.place
-        part = self.stop.unless_asked(
-            lambda: noisy_accuracy(self.model, self.test, sigma=sigma, seed=seed, place=place)
+        sigma, seed, world = self.method.sigma, self.config.recipe.seed, self.team.world
+        part = self.stop.run_unless_stopped(
+            lambda: noisy_accuracy(self.model, self.test, sigma=sigma, seed=seed, world=world)
         )
         accuracy = self.team.total(math.nan if part is None else part)
         if math.isnan(accuracy):
