@@ -81,7 +81,7 @@ certifications = st.builds(
     n=st.integers(1, 10**9),
     alpha=st.floats(1e-9, 0.999),
     seed=st.integers(0, 2**63 - 1),
-    block=st.integers(1, 10**6),
+    batch=st.integers(1, 10**6),
     precision=st.sampled_from(["fp32", "bf16"]),
     skip_wrong=st.booleans(),
 )
@@ -231,7 +231,7 @@ def test_a_recipe_that_cannot_be_is_refused(settings: dict[str, Any], message: s
         ({"alpha": 1e-300}, "alpha must be at least 1e-100, got 1e-300"),
         ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1, got 1.0"),
         ({"seed": -1}, "seed must lie in [0, 2**63), got -1"),
-        ({"block": 0}, "the block must hold at least 1 draw, got 0"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"precision": "fp64"}, "precision must be one of fp32, bf16, got 'fp64'"),
     ],
 )

@@ -201,8 +201,8 @@ class Certification:
     seed: int = 0
     """Decides all noise, together with the index of the image and of the draw."""
 
-    block: int = 256
-    """Draws in one forward; fixed, so that not even rounding depends on how the work is cut."""
+    batch: int = field(default=256, metadata={"key": "block"})
+    """Draws per forward pass; fixed, so that rounding does not depend on how the work is split."""
 
     precision: Precision = "fp32"
     """Arithmetic of the network: certify what will be deployed."""
@@ -215,13 +215,13 @@ class Certification:
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
-        for name in ("n0", "n", "block"):
+        for name in ("n0", "n", "batch"):
             require_whole(name, getattr(self, name))
         require(self.n0 >= 1, f"n0 must be at least 1, got {self.n0}")
         require(self.n >= 1, f"n must be at least 1, got {self.n}")
         require_alpha(self.alpha)
         require_seed(self.seed)
-        require(self.block >= 1, f"the block must hold at least 1 draw, got {self.block}")
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
         require_precision(self.precision)
 
 

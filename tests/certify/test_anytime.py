@@ -176,7 +176,7 @@ def test_what_must_not_be_extended_is_refused(
     )
     with pytest.raises(UsageError, match="looking at the result before drawing more"):
         extend_dataset(model, dataset, how(), path=exact, stopping=rules)
-    for name, value in {"alpha": 0.01, "seed": 1, "n0": 50, "block": 128}.items():
+    for name, value in {"alpha": 0.01, "seed": 1, "n0": 50, "batch": 128}.items():
         with pytest.raises(UsageError, match=f"cannot be extended: {name} is"):
             extend_dataset(model, dataset, how(**{name: value}), path=any_time, stopping=rules)
     with pytest.raises(UsageError, match="model_hash is"):

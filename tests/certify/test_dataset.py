@@ -152,7 +152,7 @@ def test_more_images_may_be_asked_for_later(
         (("--sigma", 0.25), "sigma is 0.5 there and 0.25 here"),
         (("--seed", 4), "seed is 3 there and 4 here"),
         (("--skip", 25), "skip is 50 there and 25 here"),
-        (("--batch", 100), "block is 256 there and 100 here"),
+        (("--batch", 100), "batch is 256 there and 100 here"),
         (("--precision", "bf16"), "precision is fp32 there and bf16 here"),
         (("--skip-wrong",), "skip_wrong is False there and True here"),
         (("--split", "train"), "split is test there and train here"),
@@ -259,7 +259,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def test_settings_of_a_certification_say_what_is_wrong() -> None:
-    for wrong in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"block": 0}, {"seed": -1}, {"sigma": -1.0}):
+    for wrong in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"batch": 0}, {"seed": -1}, {"sigma": -1.0}):
         with pytest.raises(UsageError):
             Certification(**{"sigma": 0.5, **wrong})
 

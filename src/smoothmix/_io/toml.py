@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -25,15 +25,24 @@ DEEPEST = 16
 
 def to_table(settings: Any) -> dict[str, Any]:
     """A settings value as nested tables of what TOML can hold, without what is empty by default."""
-    table: dict[str, Any] = _plain(asdict(settings))
-    empty = [
-        f.name for f in fields(settings) if not f.default and table.get(f.name) in ("", [], {})
-    ]
-    return {k: v for k, v in table.items() if k not in empty}
+    table: dict[str, Any] = {}
+    for each in fields(settings):
+        value = _plain(getattr(settings, each.name))
+        empty_by_default = not each.default and value in ("", [], {})
+        if value is not None and not empty_by_default:
+            table[key_of(each)] = value
+    return table
+
+
+def key_of(settings_field: Field[Any]) -> str:
+    """The key of a field in files: its name, unless files of earlier versions have another word."""
+    return str(settings_field.metadata.get("key", settings_field.name))
 
 
 def _plain(value: Any) -> Any:
     """The value with lists for tuples, and without what is None: TOML has no word for it."""
+    if is_dataclass(value):
+        value = {key_of(f): getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -89,12 +98,12 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     """A settings value from a table; unknown keys and wrong types are refused by file and key."""
     hints = get_type_hints(cls)
     every = [f for f in fields(cls) if f.init]  # type: ignore[arg-type]
-    names = [f.name for f in every]
+    names = {key_of(f): f.name for f in every}
     values = {}
     for key, value in table.items():
         if key not in names:
             raise UsageError(f"{where}: {unknown_name('setting', key, names)}")
-        values[key] = _fit(value, hints[key], where=f"{where}: {key}")
+        values[names[key]] = _fit(value, hints[names[key]], where=f"{where}: {key}")
     needed = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
     missing = [name for name in needed if name not in values]
     if missing:

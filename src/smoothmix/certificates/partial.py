@@ -54,7 +54,7 @@ def _fits(row: Certificate, settings: FileSettings) -> bool:
         max((*row.counts, *row.selection_counts, 0)) < settings.num_classes
         and sum(row.selection_counts.values()) == how.n0
         and sum(row.counts.values()) == row.n <= how.n
-        and (row.n % how.block == 0 or row.n == how.n)
+        and (row.n % how.batch == 0 or row.n == how.n)
     )
 
 

@@ -74,9 +74,11 @@ class FileSettings:
     engine: str
     """What runs the network."""
 
-    trial: str = ""
-    """Some of the logits that it gives for two images of trial: the same weights may stand in another network. Empty
-    where they are not the same each time."""
+    probe: str = field(default="", metadata={"key": "trial"})
+    """Some logits of two probe images: other code may give the same weights other outputs.
+
+    Empty where the network does not repeat its logits.
+    """
 
     noise: str
     """The way noise is addressed."""
@@ -108,7 +110,7 @@ class FileSettings:
             f"n is {self.certification.n}, but drawing may go on to {budget}",
         )
         parse_shard(self.shard)
-        _logits(self.trial)
+        _logits(self.probe)
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
@@ -206,7 +208,7 @@ def differences(
     old_how, new_how = there.certification, here.certification
     pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
     same_data = there.data_hash == here.data_hash  # someone's own may have been moved
-    apart = (*free, "certification", "trial", *(["data"] if same_data else []))
+    apart = (*free, "certification", "probe", *(["data"] if same_data else []))
     found = [(name, old, new) for name, old, new in pairs if name not in apart and old != new]
     if any(name in ("mode", "stopping") for name, _, _ in found):
         told = ("mode", "stopping", "n")  # all of which the guarantee says in words
@@ -218,7 +220,7 @@ def differences(
         f"{name} is {_text(name, old)} there and {_text(name, new)} here"
         for name, old, new in found
     ]
-    if there.model_hash == here.model_hash and not _same_outcome(there.trial, here.trial):
+    if there.model_hash == here.model_hash and not _same_outcome(there.probe, here.probe):
         said.append(
             "the network has the same weights and gives other logits: its code or its settings have changed"
         )
@@ -226,7 +228,7 @@ def differences(
 
 
 def _same_outcome(there: str, here: str) -> bool:
-    """Whether logits of trial are those of one network but for rounding, as far as both are known."""
+    """Whether two probes are those of one network but for rounding, as far as both are known."""
     old, new = _logits(there), _logits(here)
     if not old or not new:
         return True

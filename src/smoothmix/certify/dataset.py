@@ -131,7 +131,7 @@ def _sampler(
         sigma=how.sigma,
         num_classes=num_classes,
         seed=how.seed,
-        block=how.block,
+        block=how.batch,
         precision=how.precision,
         engine=engine,
         recorded=recorded,
@@ -233,7 +233,7 @@ def file_settings(
     """
     if stopping:
         # Whole blocks only: an image that is drawn further later sees the same blocks as one that never stopped.
-        draws = how.block * -(-stopping.max_draws // how.block)
+        draws = how.batch * -(-stopping.max_draws // how.batch)
         stopping, how = replace(stopping, max_draws=draws), replace(how, n=draws)
     num_classes = dataset.num_classes if num_classes is None else num_classes
     require(skip >= 1, f"skip must be at least 1, got {skip}")
@@ -264,7 +264,7 @@ def file_settings(
         images=available if maximum is None else min(available, maximum),
         shard=shard,
         engine=ready.engine,
-        trial=ready.trial,
+        probe=ready.trial,
         noise=randomness.SCHEME,
         versions=software_versions(),
     )

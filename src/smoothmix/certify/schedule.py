@@ -89,12 +89,12 @@ class Exact(Rule):
     @property
     def _look(self) -> int:
         """Draws from one look to the next: all, or whole blocks where an image may stop early."""
-        blocks = math.ceil(self.how.n / (LOOKS * self.how.block))
-        return self.how.block * max(1, blocks) if self.how.stop_abstaining else self.how.n
+        blocks = math.ceil(self.how.n / (LOOKS * self.how.batch))
+        return self.how.batch * max(1, blocks) if self.how.stop_abstaining else self.how.n
 
     def together(self, threads: int) -> int:
         # As few as keep the threads busy: rows come out in time, and one process does what many do with one each.
-        blocks = math.ceil(self._look / self.how.block)
+        blocks = math.ceil(self._look / self.how.batch)
         return min(MOST_TOGETHER, math.ceil(ROUNDS * threads / blocks))
 
     def next_look(self, drawn: int) -> int:
@@ -125,7 +125,7 @@ class Anytime(Rule):
         return MOST_TOGETHER
 
     def next_look(self, drawn: int) -> int:
-        return next_total(drawn, block=self.how.block, max_draws=self.stopping.max_draws)
+        return next_total(drawn, block=self.how.batch, max_draws=self.stopping.max_draws)
 
     def enough(self, cases: Sequence[Case]) -> Sequence[bool]:
         votes, drawn, before = _counts(cases)

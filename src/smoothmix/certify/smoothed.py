@@ -112,7 +112,7 @@ class Smoothed:
         )
         most = stopping.max_draws if stopping else Certification.n if n is None else n
         how = Certification(
-            sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), block=self.block
+            sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), batch=self.block
         )
         require_reach(how, stopping)
         self._look_at(images)

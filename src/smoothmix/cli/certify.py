@@ -95,7 +95,7 @@ def certify(
         n=n,
         alpha=alpha,
         seed=seed,
-        block=network.batch,
+        batch=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
         stop_abstaining=stop_abstaining,

@@ -81,7 +81,7 @@ def require_in_reach(how: Certification, rules: Stopping | None, wanted: float) 
     draws = rules.max_draws if rules else how.n
     require_enough_draws(draws, alpha=how.alpha, sigma=how.sigma, wanted=wanted)
     if rules:
-        draws = how.block * -(-draws // how.block)
+        draws = how.batch * -(-draws // how.batch)
         reach = largest_radius(draws, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
         require(
             wanted <= reach,

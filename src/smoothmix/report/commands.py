@@ -94,7 +94,7 @@ def certify_command(settings: FileSettings, source: list[str], path: Path) -> st
         "n": how.n,
         "alpha": how.alpha,
         "seed": how.seed,
-        "batch": how.block,
+        "batch": how.batch,
         "precision": how.precision if how.precision != "fp32" else None,
         "engine": None if settings.engine == FUSED else "eager",
         "skip": settings.skip if settings.skip > 1 else None,

@@ -108,7 +108,7 @@ def estimate(
             model,
             train.shape,
             num_classes=train.num_classes,
-            block=how.block,
+            block=how.batch,
             ways=[Way("auto", how.precision)],
             turns=3,
             seconds=0.2,
