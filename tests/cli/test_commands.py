@@ -99,7 +99,10 @@ def test_an_interrupted_prediction_leaves_nothing(mine: Path) -> None:
         "the beginning of the file",
     )
     job.send_signal(signal.SIGINT)
-    assert "no file was written, and the same command begins anew" in job.communicate()[1].decode()
+    assert (
+        "no file was written: run the same command to start from the beginning"
+        in job.communicate()[1].decode()
+    )
     assert job.returncode == 130
     assert not list(mine.glob("*p.tsv*"))
 

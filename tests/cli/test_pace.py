@@ -1,4 +1,4 @@
-"""The rate that progress shows, and the time left by it."""
+"""The speed that progress shows, and the time left by it."""
 
 from __future__ import annotations
 
@@ -6,45 +6,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothmix.cli.output import SECONDS_OF_PACE, Pace
+from smoothmix._process.progress import Progress
+from smoothmix.cli import output
+from smoothmix.cli.output import new_bar, progress
 
 
-class Clock:
-    """A clock that is moved by hand."""
+class Estimate:
+    """The speed by a clock that is moved by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.bar = new_bar(enabled=False, clock=lambda: self.now)
+        self.task = self.bar.add_task("testing", total=None, text="")
 
-    def __call__(self) -> float:
-        return self.now
+    def speed(self, done: float) -> float | None:
+        self.bar.update(self.task, total=1e9, completed=done)
+        return self.bar.tasks[0].speed
 
 
 @given(
-    begun=st.integers(0, 1000),
+    done_before=st.integers(1, 1000),
     rate=st.floats(0.01, 1000),
     gaps=st.lists(st.floats(0.01, 1000), min_size=1, max_size=200),
 )
-def test_steady_work_has_its_rate_however_often_it_is_told(
-    begun: int, rate: float, gaps: list[float]
+def test_steady_work_has_its_rate_however_often_it_is_reported(
+    done_before: int, rate: float, gaps: list[float]
 ) -> None:
-    clock = Clock()
-    pace = Pace(clock)
-    assert pace.rate(begun) == 0
+    estimate = Estimate()
+    assert not estimate.speed(done_before), "what an earlier run did says nothing about the speed"
     for gap in gaps:
-        clock.now += gap
-        assert pace.rate(begun + rate * clock.now) == pytest.approx(rate, rel=1e-3)
+        estimate.now += gap
+        done = done_before + rate * estimate.now
+        assert estimate.speed(done) == pytest.approx(rate, rel=1e-3)
 
 
-def test_a_pause_is_forgotten_and_few_calls_are_kept() -> None:
-    clock = Clock()
-    pace = Pace(clock)
-    for done in range(2000):
-        pace.rate(done)
-        clock.now += 1
-    clock.now += 10_000  # stopped, or put to sleep
-    assert pace.rate(2000) < 0.1
-    for done in range(2001, 2001 + int(SECONDS_OF_PACE) + 10):
-        clock.now += 1
-        latest = pace.rate(done)
+def test_a_pause_is_forgotten() -> None:
+    estimate = Estimate()
+    for done in range(1, 2000):
+        estimate.now += 1
+        estimate.speed(done)
+    estimate.now += 10_000  # the process was stopped, or the machine slept
+    assert not estimate.speed(2000), "nothing is known yet about the speed after the pause"
+    for done in range(2001, 2010):
+        estimate.now += 1
+        latest = estimate.speed(done)
     assert latest == pytest.approx(1)
-    assert len(pace.heard) < 60
+
+
+def test_without_a_terminal_progress_is_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "SECONDS_BETWEEN_LINES", 0.0)
+    with progress("certifying", unit="images") as on_progress:
+        on_progress(Progress(0, 4))
+        on_progress(Progress(1.5, 4, "image 1"))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == ["certifying: 0 of 4 images", "certifying: 1 of 4 images, image 1"]

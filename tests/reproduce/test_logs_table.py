@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from smoothmix._process.progress import Progress
 from smoothmix.errors import UsageError
 from smoothmix.report.tables import FORMATS
 from smoothmix.reproduce.logs import from_logs
@@ -85,15 +86,15 @@ def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) 
     ]
 
 
-def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_reading_reports_progress(tmp_path: Path) -> None:
+    reported: list[Progress] = []
     from_logs(
         two_seeds(tmp_path),
         ROWS[:1],
         paper_rounding=True,
-        track=lambda done, total: told.append((done, total)),
+        on_progress=reported.append,
     )
-    assert told == [(1, 2), (2, 2)]
+    assert reported == [Progress(1, 2), Progress(2, 2)]
 
 
 # The table

@@ -72,14 +72,14 @@ def bench(
     from smoothmix.networks.modes import device_of
 
     try:
-        with progress("measuring", unit="turns") as track:
+        with progress("measuring", unit="turns") as on_progress:
             speeds = measure(
                 target.model,
                 sides,
                 num_classes=classes,
                 block=network.batch,
                 turns=turns,
-                track=track,
+                on_progress=on_progress,
             )
     except KeyboardInterrupt as error:
         raise NothingSavedError from error

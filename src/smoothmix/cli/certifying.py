@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smoothmix._process.progress import Progress as TaskProgress
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
@@ -148,7 +149,7 @@ def certify_with_progress(
         else None
     )
 
-    with sigterm_raises(), progress("certifying", unit="images") as track:
+    with sigterm_raises(), progress("certifying", unit="images") as show:
 
         def on_progress(state: Progress) -> None:
             row, waiting = state.row, ", ".join(map(str, state.waiting_for))
@@ -158,7 +159,9 @@ def certify_with_progress(
             elif state.in_work:
                 text = f"{state.in_work} in work, {state.draws:,} draws in this run"
             done = state.done + (state.draws / state.planned if state.planned else 0.0)
-            track(done, state.total, f"waiting for others with part {waiting}" if waiting else text)
+            if waiting:
+                text = f"waiting for others with part {waiting}"
+            show(TaskProgress(done, state.total, text))
 
         if stopping and anytime.extend:
             return Outcome(

@@ -1,4 +1,4 @@
-"""What commands show: progress with a rate and time left, tables, plain lines where there is no terminal."""
+"""What commands show: messages, progress with the rate and the time left, and tables."""
 
 from __future__ import annotations
 
@@ -6,132 +6,132 @@ import math
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from smoothmix._process.progress import OnProgress, Progress
 from smoothmix._process.signals import INTERRUPTED_EXIT_CODE
 from smoothmix._process.world import current_world
 from smoothmix.errors import SmoothmixError
 
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
 SECONDS_BETWEEN_LINES = 10.0
-SECONDS_OF_PACE = 300.0
+"""How often progress is printed where there is no terminal to draw a bar on."""
+
+SECONDS_OF_SPEED = 3600.0
+"""Updates older than this do not count for the speed; rich also drops all but the last 1,000."""
 
 
 class NothingSavedError(SmoothmixError):
-    """A command that was stopped by the person, and has nothing to go on from."""
+    """The user interrupted a command that keeps no intermediate state."""
 
     exit_code = INTERRUPTED_EXIT_CODE
 
     def __init__(self) -> None:
-        super().__init__("interrupted; no file was written, and the same command begins anew")
-
-
-class Track(Protocol):
-    """Shows how far something is."""
-
-    def __call__(self, done: float, total: float, text: str = "") -> None:
-        """Say that `done` of `total` is done."""
+        super().__init__(
+            "interrupted; no file was written: run the same command to start from the beginning"
+        )
 
 
 def echo(text: str = "") -> None:
-    """A line for the person, on standard error: standard output is for results. Of many processes only one speaks."""
+    """Print a message on standard error; of several processes, only the main one prints.
+
+    Standard output is reserved for results, so that they can be piped.
+    """
     if current_world().is_main:
         print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def progress(what: str, *, unit: str) -> Iterator[Track]:
-    """A bar on a terminal, a plain line now and then elsewhere. The first call says where the work begins."""
-    if sys.stderr.isatty() and current_world().is_main:
-        with _bar(what, unit) as track:
-            yield track
-    else:
-        yield _lines(what, unit)
+def progress(description: str, *, unit: str) -> Iterator[OnProgress]:
+    """A callback that shows progress: a bar on a terminal, elsewhere a line every few seconds."""
+    on_terminal = sys.stderr.isatty() and current_world().is_main
+    with new_bar(enabled=on_terminal) as bar:
+        if on_terminal:
+            yield _bar_callback(bar, description, unit)
+        else:
+            yield _line_callback(bar, description, unit)
 
 
-class Pace:
-    """The rate of work in the last minutes: what was fast or stood still before that says nothing of what is left."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.heard: deque[tuple[float, float]] = deque()
-        """When how much was done, a few times a minute; the first call may find some of it done already."""
-
-    def rate(self, done: float) -> float:
-        """Units a second; 0 until something is known."""
-        now = self.clock()
-        if not self.heard or now - self.heard[-1][0] > SECONDS_OF_PACE / 50:
-            self.heard.append((now, done))
-        while len(self.heard) > 2 and now - self.heard[1][0] >= SECONDS_OF_PACE:
-            self.heard.popleft()
-        started, before = self.heard[0]
-        return (done - before) / (now - started) if now > started else 0.0
-
-
-@contextmanager
-def _bar(what: str, unit: str) -> Iterator[Track]:
+def new_bar(*, enabled: bool, clock: Callable[[], float] = time.monotonic) -> RichProgress:
+    """rich's progress bar on standard error; one that is not enabled only estimates the speed."""
+    # rich takes a while to import, and most commands show no progress.
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as RichProgress
 
-    columns = (
+    return RichProgress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[text]}"),
+        console=Console(stderr=True),
+        get_time=clock,
+        speed_estimate_period=SECONDS_OF_SPEED,
+        disable=not enabled,
     )
-    pace = Pace()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=None, text="")
-
-        def track(done: float, total: float, text: str = "") -> None:
-            rate = pace.rate(done)
-            bar.update(
-                task,
-                total=int(total),
-                completed=int(done),
-                text=_pace_text(rate, done, total, unit, text),
-            )
-
-        yield track
 
 
-def _lines(what: str, unit: str) -> Track:
-    pace = Pace()
-    last = time.monotonic()
+def _bar_callback(bar: RichProgress, description: str, unit: str) -> OnProgress:
+    task = bar.add_task(description, total=None, text="")
 
-    def track(done: float, total: float, text: str = "") -> None:
-        nonlocal last
-        rate = pace.rate(done)
-        if time.monotonic() - last < SECONDS_BETWEEN_LINES and not (done >= total and rate):
+    def on_progress(state: Progress) -> None:
+        bar.update(task, total=state.total, completed=state.done)
+        # The text depends on the speed, which rich knows only after the update.
+        bar.update(task, text=_progress_text(state, bar.tasks[0].speed, unit))
+
+    return on_progress
+
+
+def _line_callback(bar: RichProgress, description: str, unit: str) -> OnProgress:
+    task = bar.add_task(description, total=None, text="")
+    last_line = time.monotonic()
+
+    def on_progress(state: Progress) -> None:
+        nonlocal last_line
+        bar.update(task, total=state.total, completed=state.done)
+        speed = bar.tasks[0].speed
+        just_finished = state.done >= state.total and speed is not None
+        if time.monotonic() - last_line < SECONDS_BETWEEN_LINES and not just_finished:
             return
-        last = time.monotonic()
-        pace_text = _pace_text(rate, done, total, unit, text)
-        echo(
-            f"{what}: {math.floor(done)} of {total:.0f} {unit}"
-            + (f", {pace_text}" if pace_text else "")
-        )
+        last_line = time.monotonic()
+        line = f"{description}: {math.floor(state.done)} of {state.total:.0f} {unit}"
+        text = _progress_text(state, speed, unit)
+        if text:
+            line += f", {text}"
+        echo(line)
 
-    return track
+    return on_progress
 
 
-def _pace_text(rate: float, done: float, total: float, unit: str, text: str) -> str:
-    left = f"{duration((total - done) / rate)} left" if done < total and rate else ""
-    return ", ".join(part for part in (rate_text(rate, unit) if rate else "", left, text) if part)
+def _progress_text(state: Progress, speed: float | None, unit: str) -> str:
+    """The rate, the time left and the note, as far as they are known."""
+    parts = []
+    if speed:
+        parts.append(rate_text(speed, unit))
+        if state.done < state.total:
+            parts.append(f"{duration((state.total - state.done) / speed)} left")
+    if state.note:
+        parts.append(state.note)
+    return ", ".join(parts)
 
 
 def rate_text(rate: float, unit: str) -> str:
-    """A rate in the larger of per second and per minute.
+    """A rate per second, or per minute where it is below one per second.
 
     >>> rate_text(0.5, "images")
     '30.0 images/min'
     """
-    return f"{rate:.1f} {unit}/s" if rate >= 1 else f"{60 * rate:.1f} {unit}/min"
+    if rate >= 1:
+        return f"{rate:.1f} {unit}/s"
+    return f"{60 * rate:.1f} {unit}/min"
 
 
 def duration(seconds: float) -> str:
-    """A duration as people say it.
+    """A duration in the two largest units that fit it.
 
     >>> duration(3.2), duration(75), duration(7300), duration(250_000)
     ('3 s', '1 min 15 s', '2 h 1 min', '2 days 21 h')
@@ -146,39 +146,51 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} days {whole % 86400 // 3600} h"
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output, with columns of numbers to the right.
+UNLIMITED_WIDTH = 1000
+COLUMN_GAP = 3
 
-    On a terminal that is too narrow for it, it comes in parts that fit, each with the first column again: numbers that
-    are cut short are worth nothing. A pipe has no width, so tables for programs and logs are never cut.
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table on standard output, columns of numbers aligned to the right.
+
+    A terminal that is too narrow gets several tables that fit, each with the first column: digits
+    must not be cut off. A pipe has no width, so tables for programs and logs are never split.
     """
     lines = list(rows)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNLIMITED
+    width = UNLIMITED_WIDTH
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
     print(title)
-    for part in _parts(columns, lines, width):
-        _print_table([columns[i] for i in part], [[line[i] for i in part] for line in lines], width)
+    for positions in _split_columns(columns, lines, width):
+        cells = [_at(positions, line) for line in lines]
+        _print_table(_at(positions, columns), cells, width)
 
 
-UNLIMITED = 1000
-GAP = 3
-"""Between two columns."""
+def _at(positions: Sequence[int], line: Sequence[str]) -> list[str]:
+    return [line[position] for position in positions]
 
 
-def _parts(columns: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[list[int]]:
-    """Which columns stand together: as many as fit, the first in every part.
+def _split_columns(
+    columns: Sequence[str], lines: Sequence[Sequence[str]], width: int
+) -> list[list[int]]:
+    """The positions of the columns in each table: as many as fit, always with the first column.
 
-    >>> _parts(["model", "ACR", "0.00"], [["gaussian", "1.2345", "99.1"]], 22)
+    >>> _split_columns(["model", "ACR", "0.00"], [["gaussian", "1.2345", "99.1"]], 22)
     [[0, 1], [0, 2]]
     """
-    sizes = [
-        max(len(column), *(len(line[i]) for line in lines), 0) + GAP
-        for i, column in enumerate(columns)
-    ]
-    parts: list[list[int]] = [[0]]
-    for i in range(1, len(columns)):
-        if len(parts[-1]) > 1 and sum(sizes[j] for j in parts[-1]) + sizes[i] > width:
+    widths = []
+    for position, name in enumerate(columns):
+        longest = max((len(line[position]) for line in lines), default=0)
+        widths.append(max(len(name), longest) + COLUMN_GAP)
+    parts = [[0]]
+    used = widths[0]
+    for position in range(1, len(columns)):
+        # A column that does not fit even alone beside the first one stays in this part all the same.
+        if len(parts[-1]) > 1 and used + widths[position] > width:
             parts.append([0])
-        parts[-1].append(i)
+            used = widths[0]
+        parts[-1].append(position)
+        used += widths[position]
     return parts
 
 
@@ -190,11 +202,14 @@ def _print_table(columns: Sequence[str], lines: Sequence[Sequence[str]], width: 
 
     grid = Table(box=box.SIMPLE_HEAD)
     for position, column in enumerate(columns):
-        numeric = all(
-            line[position].lstrip("+-–")[:1].isdigit() or line[position] in ("", "–")
-            for line in lines
-        )
+        numeric = all(_is_number(line[position]) for line in lines)
         grid.add_column(Text(column), justify="right" if numeric else "left")
     for line in lines:
-        grid.add_row(*map(Text, line))  # as it is: square brackets in a name are no commands
+        # Text objects: rich would take square brackets in a plain string for markup.
+        grid.add_row(*map(Text, line))
     Console(width=width, highlight=False).print(grid)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell is empty, a dash or begins like a number."""
+    return cell in ("", "–") or cell.lstrip("+-–")[:1].isdigit()

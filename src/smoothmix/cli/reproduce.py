@@ -115,8 +115,10 @@ def reproduce(
             data_dir=data_dir, device=device != "auto", out=out != OUT,
         )  # fmt: skip
         if main:
-            with progress("reading logs", unit="logs") as track:
-                found = read_logs(from_logs, names, paper_rounding=paper_rounding, track=track)
+            with progress("reading logs", unit="logs") as on_progress:
+                found = read_logs(
+                    from_logs, names, paper_rounding=paper_rounding, on_progress=on_progress
+                )
             require(
                 any(row.runs for row in found), f"{from_logs}: holds no log of a row of {group}"
             )

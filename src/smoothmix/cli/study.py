@@ -120,7 +120,7 @@ def confidence(
     ]
     models, dataset = load(runs, options)
     begun = Begun(files.out)
-    with progress("attacking", unit="images") as track:
+    with progress("attacking", unit="images") as on_progress:
         study = measured.study(
             models,
             dataset,
@@ -129,7 +129,7 @@ def confidence(
             attack=attacks[0],
             draws=draws,
             figure=can_draw(),
-            track=track,
+            on_progress=on_progress,
             begun=begun,
         )
     finish(study, files)
@@ -175,7 +175,7 @@ def path(
     attack = Attack(steps=steps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
     begun = Begun(files.out)
-    with progress("attacking", unit="images") as track:
+    with progress("attacking", unit="images") as on_progress:
         if not chosen:
             chosen = measured.first_right(
                 models, dataset, options.indices(dataset), first, draws=draws
@@ -193,7 +193,7 @@ def path(
             attack=attack,
             draws=draws,
             figure=can_draw(),
-            track=track,
+            on_progress=on_progress,
             begun=begun,
         )
     finish(study, files)
@@ -231,7 +231,7 @@ def mixing(
     attack = Attack(steps=steps, epsilon=eps, step_size=step_size, copies=options.copies)
     models, dataset = load(runs, options)
     begun = Begun(files.out)
-    with progress("attacking", unit="images") as track:
+    with progress("attacking", unit="images") as on_progress:
         study = measured.study(
             models,
             dataset,
@@ -239,7 +239,7 @@ def mixing(
             attack=attack,
             draws=draws,
             figure=can_draw(),
-            track=track,
+            on_progress=on_progress,
             begun=begun,
         )
     finish(study, files)

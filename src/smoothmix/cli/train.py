@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._process.progress import Progress
 from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import TrainingOptions
@@ -179,13 +180,12 @@ def listening(config: RunConfig, path: Path, *, tensorboard: bool) -> Iterator[L
     from smoothmix.training.run import Listeners, StepProgress
 
     write = _event_writer(path) if tensorboard and current_world().is_main else lambda metrics: None
-    with progress(f"training {path.name}", unit="steps") as track:
+    with progress(f"training {path.name}", unit="steps") as show:
 
         def on_step(state: StepProgress) -> None:
             done = state.epoch * state.steps + state.step
-            track(
-                done, state.epochs * state.steps, f"epoch {state.epoch + 1}, loss {state.loss:.3f}"
-            )
+            note = f"epoch {state.epoch + 1}, loss {state.loss:.3f}"
+            show(Progress(done, state.epochs * state.steps, note))
 
         def on_epoch(metrics: EpochMetrics) -> None:
             write(metrics)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.config import Engine, Precision
 from smoothmix.inference.prepare import engine_name, piece_size
 from smoothmix.inference.sampler import Request, Sampler
@@ -53,7 +54,7 @@ def measure(
     ways: Sequence[Way] = WAYS,
     turns: int = 5,
     seconds: float = 0.5,
-    track: Callable[[int, int], object] = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Speed]:
     """The speed of each way on images of this shape; of two ways that come to the same, the first alone.
 
@@ -76,10 +77,10 @@ def measure(
             )
             takes[way] = _warmed_up(held.enter_context(sampler), shape, threads, seconds)
         for turn in range(turns):
-            track(turn, turns)
+            on_progress(Progress(turn, turns))
             for way, take in takes.items():
                 rates[way].append(take())
-    track(turns, turns)
+    on_progress(Progress(turns, turns))
     first = rates[ways[0]]
     return [
         Speed(

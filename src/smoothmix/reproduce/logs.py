@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from smoothmix import presets
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.analysis import Measured, measure
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
@@ -84,10 +85,10 @@ def from_logs(
     names: Sequence[str],
     *,
     paper_rounding: bool,
-    track: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> list[Reproduced]:
     """The rows of these presets as the published logs have them, each followed by the main table's run if that is
-    another one; without runs where the folder has no log of a row. `track` is told how many logs are read."""
+    another one; without runs where the folder has no log of a row."""
     found = find_logs(folder)
     wanted = [(presets.get(name), found.rows.get(name, LogSet())) for name in names]
     total = sum(len(logs.seeds) + (logs.main is not None) for _, logs in wanted)
@@ -96,7 +97,8 @@ def from_logs(
     def read(path: Path) -> Measured:
         nonlocal done
         measured = measure(path, paper_rounding=paper_rounding)
-        track(done := done + 1, total)
+        done += 1
+        on_progress(Progress(done, total))
         # The arrays say all that a log without votes does; a million rows of a hundred logs would fill the memory.
         bare = replace(measured.file, rows=())
         return replace(measured, name=str(path.relative_to(folder)), file=bare)

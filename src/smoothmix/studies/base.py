@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix._io.text import counted
+from smoothmix._process.progress import OnProgress, Progress
 from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
 from smoothmix.errors import UsageError
 from smoothmix.report.tables import Cell, Column, Grid, Line
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Track = Callable[[int, int], None]
-"""Is told how many of how many images are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +214,7 @@ def each_case(
     dataset: Dataset,
     indices: Sequence[int],
     draws: Draws,
-    track: Track,
+    on_progress: OnProgress,
     measure: Callable[[Case], Floats],
     begun: Begun,
 ) -> Floats:
@@ -223,7 +222,7 @@ def each_case(
     every = [(model, index) for model in models for index in indices]
     found = {(model.name, index): begun.recall(model, index) for model, index in every}
     done = sum(numbers is not None for numbers in found.values())
-    track(done, len(every))
+    on_progress(Progress(done, len(every)))
     for model in models:
         with examining(model, dataset, draws) as case:
             for index in indices:
@@ -231,7 +230,7 @@ def each_case(
                     found[model.name, index] = numbers = measure(case(index))
                     begun.keep(model, index, numbers)
                     done += 1
-                    track(done, len(every))
+                    on_progress(Progress(done, len(every)))
     whole = np.stack([numbers for numbers in found.values() if numbers is not None])
     return whole.reshape(len(models), len(indices), *whole.shape[1:])
 

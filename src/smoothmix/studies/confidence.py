@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smoothmix._io.text import counted
+from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.analysis import Estimate, means
 from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.certificates.row import sparse, votes_text
@@ -23,7 +24,6 @@ from smoothmix.studies.base import (
     Ints,
     Model,
     Study,
-    Track,
     distance,
     each_case,
     images_of,
@@ -92,7 +92,7 @@ def measure(
     epsilons: Sequence[float] = EPSILONS,
     attack: Attack = ATTACK,
     draws: Draws | None = None,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> list[Confidences]:
     """The votes of each model at what the attack makes of each image within each epsilon.
@@ -117,7 +117,7 @@ def measure(
         attacks=attacks,
         draws=draws,
     )
-    found = each_case(models, dataset, indices, draws, track, attacked, kept).swapaxes(1, 2)
+    found = each_case(models, dataset, indices, draws, on_progress, attacked, kept).swapaxes(1, 2)
     votes, distances, labels = (
         found[..., :-1].astype(np.int64),
         found[..., -1],
@@ -135,7 +135,7 @@ def study(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     figure: bool = True,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> Study:
     """Mean true-class and off-class confidence of adversarial examples against the distance they may have."""
@@ -147,7 +147,7 @@ def study(
         epsilons=epsilons,
         attack=attack,
         draws=draws,
-        track=track,
+        on_progress=on_progress,
         begun=begun,
     )
     published = PUBLISHED if dataset.name == PUBLISHED_DATA and _of_the_paper(models) else {}

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from smoothmix._io.text import counted
+from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.analysis import Estimate, share
 from smoothmix.config import require
 from smoothmix.plots import style
@@ -23,7 +24,6 @@ from smoothmix.studies.base import (
     Floats,
     Model,
     Study,
-    Track,
     distance,
     each_case,
     images_of,
@@ -149,7 +149,7 @@ def measure(
     *,
     attack: Attack = ATTACK,
     draws: Draws | None = None,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> list[Ratios]:
     """The mixing ratio of each image under each model, by bisection on votes; `begun` keeps what is found."""
@@ -162,7 +162,7 @@ def measure(
         dataset,
         indices,
         draws,
-        track,
+        on_progress,
         lambda case: np.array(equal_confidence(case, attack)),
         kept,
     )
@@ -177,12 +177,14 @@ def study(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     figure: bool = True,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> Study:
     """The distribution of the mixing ratios at which predictions change, for each model."""
     draws = draws or Draws()
-    found = measure(models, dataset, indices, attack=attack, draws=draws, track=track, begun=begun)
+    found = measure(
+        models, dataset, indices, attack=attack, draws=draws, on_progress=on_progress, begun=begun
+    )
     how = f"{attack.words()}; {images_of(dataset, indices)}; {draws.n:,} votes at a ratio"
     return Study(
         name="mixing",

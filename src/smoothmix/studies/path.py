@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
 from smoothmix.report.tables import Cell, Column, Grid, Line
@@ -19,7 +20,6 @@ from smoothmix.studies.base import (
     Floats,
     Model,
     Study,
-    Track,
     distance,
     each_case,
     examining,
@@ -49,7 +49,7 @@ def measure(
     points: int = POINTS,
     attack: Attack = ATTACK,
     draws: Draws | None = None,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> list[Path]:
     """The votes of each model on the way from each image to what the attack makes of it.
@@ -69,7 +69,7 @@ def measure(
     size = points * models[0].num_classes + math.prod(dataset.shape)
     kept = begun or Begun()
     kept.ask("path", dataset, (size,), attack=attack, draws=draws, points=points)
-    found = each_case(models, dataset, indices, draws, track, on_the_way, kept)
+    found = each_case(models, dataset, indices, draws, on_progress, on_the_way, kept)
     return [
         _path(model, dataset, index, ratios, numbers)
         for model, every in zip(models, found, strict=True)
@@ -135,7 +135,7 @@ def study(
     attack: Attack = ATTACK,
     draws: Draws | None = None,
     figure: bool = True,
-    track: Track = lambda done, total: None,
+    on_progress: OnProgress = ignore_progress,
     begun: Begun | None = None,
 ) -> Study:
     """The votes for the true class and its strongest rivals between images and their adversarial examples."""
@@ -154,7 +154,7 @@ def study(
         points=points,
         attack=attack,
         draws=draws,
-        track=track,
+        on_progress=on_progress,
         begun=begun,
     )
     names = [*dataset.class_names, *(str(c) for c in range(dataset.num_classes, known))]
