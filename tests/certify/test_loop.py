@@ -43,13 +43,13 @@ def test_as_many_images_are_in_work_as_keep_the_threads_busy() -> None:
 
 def test_images_are_looked_at_after_whole_blocks_and_after_all_draws() -> None:
     whole = Exact(Certification(sigma=0.5, n=1000))
-    assert [whole.next_look(past) for past in (0, 256, 999)] == [1000] * 3
+    assert [whole.next_check(past) for past in (0, 256, 999)] == [1000] * 3
     often = Exact(Certification(sigma=0.5, n=10_000, stop_abstaining=True))
     looks = [0]
     while looks[-1] < 10_000:
-        looks.append(often.next_look(looks[-1]))
+        looks.append(often.next_check(looks[-1]))
     assert looks == [*range(0, 10_000, 512), 10_000]
-    assert often.next_look(300) == 512, "one that was stopped in between"
+    assert often.next_check(300) == 512, "one that was stopped in between"
 
 
 @pytest.mark.parametrize("stop_abstaining", [True, False])

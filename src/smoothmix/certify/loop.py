@@ -16,7 +16,8 @@ from torch import Tensor
 from smoothmix._process.signals import STOP_EXCEPTIONS
 from smoothmix.certificates import Certificate, dense
 from smoothmix.certificates.partial import SECONDS_BETWEEN_KEEPING, keep_at_the_end
-from smoothmix.certify.schedule import Case, Rule, rule_of
+from smoothmix.certify.active import ActiveImage
+from smoothmix.certify.schedule import Rule, rule_of
 from smoothmix.config import Certification, require
 from smoothmix.inference.sampler import SECONDS_BETWEEN_TELLING, Images, Request, Sampler
 from smoothmix.noise.addresses import Domain
@@ -64,7 +65,7 @@ def certified_rows(
     handed in as `begun`, they go on from there. `on_draws` hears how far they are.
     """
     limit, before, rule = budget or Budget(), earlier or {}, rule_of(how, stopping)
-    work: deque[Case] = deque()
+    work: deque[ActiveImage] = deque()
     waiting = dict(begun or {})
     most = rule.together(sampler.threads)
 
@@ -79,7 +80,7 @@ def certified_rows(
     try:
         while (more or work) and not clock.is_up(keeping=bool(work)):
             room = max(0, min(most - sum(case.active for case in work), WAITING * most - len(work)))
-            new: list[Case] = []
+            new: list[ActiveImage] = []
             for index, label, image in islice(images, room):
                 case = _begin(
                     index, label, image, sampler, before.get(index), waiting.get(index), rule
@@ -159,22 +160,22 @@ def _begin(
     earlier: Certificate | None,
     begun: Certificate | None,
     rule: Rule,
-) -> Case:
+) -> ActiveImage:
     """The image with all the votes it had, if any."""
     before = begun or earlier
     selection, votes = (
         dense(part, sampler.num_classes)
         for part in ((before.selection_counts, before.counts) if before else ({}, {}))
     )
-    return Case(
+    return ActiveImage(
         index=index,
         label=label,
-        image=image,
+        pixels=image,
         selection=selection,
         votes=votes,
         seconds=before.seconds if before else 0.0,
-        earlier=earlier.seconds if earlier else 0.0,
-        goal=_goal_of(int(votes.sum()), earlier, rule),
+        earlier_seconds=earlier.seconds if earlier else 0.0,
+        next_check=_goal_of(int(votes.sum()), earlier, rule),
     )
 
 
@@ -182,11 +183,13 @@ def _goal_of(drawn: int, earlier: Certificate | None, rule: Rule) -> int:
     """The end of the round that an image was in: it is looked at after as many draws as if it had never stopped."""
     goal = (earlier.n or 0) if earlier else 0
     while goal < drawn:
-        goal = rule.next_look(goal)
+        goal = rule.next_check(goal)
     return goal
 
 
-def _select(sampler: Sampler, new: Sequence[Case], how: Certification, clock: _Clock) -> None:
+def _select(
+    sampler: Sampler, new: Sequence[ActiveImage], how: Certification, clock: _Clock
+) -> None:
     """Selection draws for images that have none, and no more than those where the class is wrong and may be skipped."""
     fresh = [case for case in new if not case.selection.any()]
     _count(sampler, fresh, [(Domain.SELECTION, 0, how.n0)] * len(fresh), clock)
@@ -194,24 +197,29 @@ def _select(sampler: Sampler, new: Sequence[Case], how: Certification, clock: _C
         case.active = not (how.skip_wrong and case.selected != case.label)
 
 
-def _settle(active: Sequence[Case], rule: Rule, limit: Budget) -> None:
+def _settle(active: Sequence[ActiveImage], rule: Rule, limit: Budget) -> None:
     """Take out the images that have had enough: none before its first draw, since no draw says nothing."""
-    begun = [case for case in active if case.drawn and case.drawn == case.goal]
+    begun = [case for case in active if case.drawn and case.drawn == case.next_check]
     for case, enough in zip(begun, rule.enough(begun) if begun else (), strict=True):
-        case.active = not (enough or case.seconds - case.earlier >= limit.seconds_per_image)
+        case.active = not (enough or case.seconds - case.earlier_seconds >= limit.seconds_per_image)
 
 
-def _draw(sampler: Sampler, active: Sequence[Case], rule: Rule, clock: _Clock) -> None:
+def _draw(sampler: Sampler, active: Sequence[ActiveImage], rule: Rule, clock: _Clock) -> None:
     """Draw for all of these until the next look at them."""
     for case in active:
-        if case.drawn == case.goal:
-            case.goal = rule.next_look(case.drawn)
-    _count(sampler, active, [(Domain.ESTIMATION, case.drawn, case.goal) for case in active], clock)
+        if case.drawn == case.next_check:
+            case.next_check = rule.next_check(case.drawn)
+    _count(
+        sampler,
+        active,
+        [(Domain.ESTIMATION, case.drawn, case.next_check) for case in active],
+        clock,
+    )
 
 
 def _count(
     sampler: Sampler,
-    chosen: Sequence[Case],
+    chosen: Sequence[ActiveImage],
     ranges: Sequence[tuple[Domain, int, int]],
     clock: _Clock,
 ) -> None:
@@ -223,7 +231,7 @@ def _count(
         np.zeros((len(chosen), sampler.num_classes), dtype=np.int64),
     )
     requests = [
-        Request(case.image, case.index, domain, first, stop)
+        Request(case.pixels, case.index, domain, first, stop)
         for case, (domain, first, stop) in zip(chosen, ranges, strict=True)
     ]
 

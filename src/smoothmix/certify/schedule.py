@@ -10,9 +10,9 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from smoothmix.certificates import Certificate, from_votes, sparse
+from smoothmix.certify.active import ActiveImage
 from smoothmix.config import Certification, Mode
 from smoothmix.stats.anytime import Stopping, decided, lower_bound, next_total
 from smoothmix.stats.binomial import abstention_is_certain
@@ -23,35 +23,8 @@ MOST_TOGETHER = 64
 ROUNDS = 16
 """Blocks of draws for each thread between two looks, at least: at a look all of them wait for the last block."""
 
-LOOKS = 20
+CHECKS = 20
 """How often an image that may be stopped is looked at in mode exact."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Case:
-    """An image in work, with its votes so far."""
-
-    index: int
-    label: int
-    image: Tensor
-    selection: NDArray[np.int64]
-    votes: NDArray[np.int64]
-    seconds: float = 0.0
-    earlier: float = 0.0
-    """Seconds spent by other rules for stopping, which no limit of today counts."""
-    active: bool = True
-    goal: int = 0
-    """Draws after which it is looked at next, or was looked at last."""
-
-    @property
-    def selected(self) -> int:
-        """The class that the selection draws chose."""
-        return int(self.selection.argmax())
-
-    @property
-    def drawn(self) -> int:
-        """Estimation draws so far."""
-        return int(self.votes.sum())
 
 
 class Rule(ABC):
@@ -62,15 +35,15 @@ class Rule(ABC):
         """How many images to have in work at once."""
 
     @abstractmethod
-    def next_look(self, drawn: int) -> int:
+    def next_check(self, drawn: int) -> int:
         """After how many draws an image is looked at next."""
 
     @abstractmethod
-    def enough(self, cases: Sequence[Case]) -> Sequence[bool]:
+    def enough(self, images: Sequence[ActiveImage]) -> Sequence[bool]:
         """Which of the images have had enough draws."""
 
     @abstractmethod
-    def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
+    def rows(self, images: Sequence[ActiveImage]) -> Iterator[Certificate]:
         """What their votes say as they stand."""
 
 
@@ -87,30 +60,30 @@ class Exact(Rule):
     how: Certification
 
     @property
-    def _look(self) -> int:
+    def _check_interval(self) -> int:
         """Draws from one look to the next: all, or whole blocks where an image may stop early."""
-        blocks = math.ceil(self.how.n / (LOOKS * self.how.batch))
+        blocks = math.ceil(self.how.n / (CHECKS * self.how.batch))
         return self.how.batch * max(1, blocks) if self.how.stop_abstaining else self.how.n
 
     def together(self, threads: int) -> int:
         # As few as keep the threads busy: rows come out in time, and one process does what many do with one each.
-        blocks = math.ceil(self._look / self.how.batch)
+        blocks = math.ceil(self._check_interval / self.how.batch)
         return min(MOST_TOGETHER, math.ceil(ROUNDS * threads / blocks))
 
-    def next_look(self, drawn: int) -> int:
-        return min(self.how.n, self._look * (drawn // self._look + 1))
+    def next_check(self, drawn: int) -> int:
+        return min(self.how.n, self._check_interval * (drawn // self._check_interval + 1))
 
-    def enough(self, cases: Sequence[Case]) -> Sequence[bool]:
-        return [case.drawn >= self.how.n or self._abstains(case) for case in cases]
+    def enough(self, images: Sequence[ActiveImage]) -> Sequence[bool]:
+        return [image.drawn >= self.how.n or self._abstains(image) for image in images]
 
-    def _abstains(self, case: Case) -> bool:
-        votes, how = case.votes[case.selected], self.how
+    def _abstains(self, image: ActiveImage) -> bool:
+        votes, how = image.votes[image.selected], self.how
         return how.stop_abstaining and bool(
-            abstention_is_certain(votes, case.drawn, planned=how.n, alpha=how.alpha)
+            abstention_is_certain(votes, image.drawn, planned=how.n, alpha=how.alpha)
         )
 
-    def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
-        return (_row(case, self.how, planned=self.how.n) for case in cases)
+    def rows(self, images: Sequence[ActiveImage]) -> Iterator[Certificate]:
+        return (_row(image, self.how, planned=self.how.n) for image in images)
 
 
 @final
@@ -124,11 +97,11 @@ class Anytime(Rule):
     def together(self, threads: int) -> int:
         return MOST_TOGETHER
 
-    def next_look(self, drawn: int) -> int:
+    def next_check(self, drawn: int) -> int:
         return next_total(drawn, block=self.how.batch, max_draws=self.stopping.max_draws)
 
-    def enough(self, cases: Sequence[Case]) -> Sequence[bool]:
-        votes, drawn, before = _counts(cases)
+    def enough(self, images: Sequence[ActiveImage]) -> Sequence[bool]:
+        votes, drawn, before = _counts(images)
         how = self.how
         met = decided(
             votes,
@@ -141,17 +114,17 @@ class Anytime(Rule):
         )
         return [bool(each) for each in met]
 
-    def rows(self, cases: Sequence[Case]) -> Iterator[Certificate]:
-        if not cases:
+    def rows(self, images: Sequence[ActiveImage]) -> Iterator[Certificate]:
+        if not images:
             return
-        votes, drawn, before = _counts(cases)
+        votes, drawn, before = _counts(images)
         bounds = lower_bound(votes, drawn, k0=before, n0=self.how.n0, alpha=self.how.alpha)
-        for case, bound in zip(cases, bounds, strict=True):
-            yield _row(case, self.how, mode="anytime", bound=float(bound))
+        for image, bound in zip(images, bounds, strict=True):
+            yield _row(image, self.how, mode="anytime", bound=float(bound))
 
 
 def _row(
-    case: Case,
+    image: ActiveImage,
     how: Certification,
     *,
     mode: Mode = "exact",
@@ -159,22 +132,23 @@ def _row(
     bound: float | None = None,
 ) -> Certificate:
     return from_votes(
-        case.index,
-        case.label,
-        sparse(case.selection),
-        sparse(case.votes),
+        image.index,
+        image.label,
+        sparse(image.selection),
+        sparse(image.votes),
         sigma=how.sigma,
         alpha=how.alpha,
-        seconds=case.seconds,
+        seconds=image.seconds,
         mode=mode,
         planned=planned,
         bound=bound,
     )
 
 
-def _counts(cases: Sequence[Case]) -> NDArray[np.int64]:
+def _counts(images: Sequence[ActiveImage]) -> NDArray[np.int64]:
     """Estimation votes for the selected class, all of them, and its selection votes: a row each."""
     every = [
-        (case.votes[case.selected], case.drawn, case.selection[case.selected]) for case in cases
+        (image.votes[image.selected], image.drawn, image.selection[image.selected])
+        for image in images
     ]
     return np.array(every, dtype=np.int64).T

@@ -1,0 +1,42 @@
+"""Images that are being drawn for, and their votes so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class ActiveImage:
+    """An image with the votes it has so far, and when it is checked next."""
+
+    index: int
+    label: int
+    pixels: Tensor
+    selection: NDArray[np.int64]
+    """Selection votes by class."""
+    votes: NDArray[np.int64]
+    """Estimation votes by class."""
+    seconds: float = 0.0
+    """Time spent on it, by all runs."""
+    earlier_seconds: float = 0.0
+    """Time spent under earlier stopping rules, which does not count for a limit per image."""
+    active: bool = True
+    """Whether it needs further draws."""
+    next_check: int = 0
+    """Draws after which it is checked next, or was checked last."""
+
+    @property
+    def selected(self) -> int:
+        """The class that the selection draws chose."""
+        return int(self.selection.argmax())
+
+    @property
+    def drawn(self) -> int:
+        """Estimation draws so far."""
+        return int(self.votes.sum())
