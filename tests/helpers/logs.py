@@ -7,8 +7,8 @@ import gzip
 import lzma
 from pathlib import Path
 
-from smoothmix.report.tables import FORMATS
 from smoothmix.reproduce.table import Reproduced, reproduction_grid
+from smoothmix.tables import FORMATS
 
 GAUSSIAN = "mnist/cohen"
 ONE_STEP = "mnist/smoothmix/smix_1.0_8_m1/tau_5.0/num_4"

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Difference, Page, RunView
 from smoothmix.report.headline import headline
-from smoothmix.report.numbers import radius
 from smoothmix.report.page import _span, payload, render
+from smoothmix.tables.numbers import radius
 from tests.helpers.pages import HOSTILE, bare_run, crowded_page, made_page, made_run
 
 

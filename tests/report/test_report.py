@@ -136,7 +136,7 @@ def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Pa
     }
     grid = summary_grid(page)
     assert "seed deviations away" not in [column.name for column in grid.columns], "none has any"
-    assert {len(line.cells) for line in grid.lines} == {len(grid.columns)}
+    assert {len(line.cells) for line in grid.rows} == {len(grid.columns)}
     assert [
         note.partition(":")[0] for note in grid.notes if "beside the published row" in note
     ] == ["* g, s, beside the published row"]
@@ -152,7 +152,7 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
     def table(*every: Measured, wide: bool = False) -> tuple[dict[str, list[str]], bool]:
         grid = summary_grid(make_page(every, Choices(), title="t"), wide=wide)
         cells = {
-            c.key: [line.cells[i].text for line in grid.lines] for i, c in enumerate(grid.columns)
+            c.key: [line.cells[i].shown for line in grid.rows] for i, c in enumerate(grid.columns)
         }
         return cells, any(note.startswith("abstention is not known") for note in grid.notes)
 

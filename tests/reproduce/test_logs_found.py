@@ -85,7 +85,7 @@ def test_smoothmix_seed_0_is_the_main_tables_run(tmp_path: Path) -> None:
     assert (seeds["seeds"], seeds["acr"], seeds["published_acr"]) == ("2", "0.6000", "1.8212")
     assert (main["seeds"], main["acr"], main["published_acr"]) == ("1", "0.7000", "1.823")
     grid = reproduction_grid(rows, title="made")
-    assert [cell.bold for cell in (line.cells[3] for line in grid.lines)] == [False, True, False]
+    assert [cell.bold for cell in (line.cells[3] for line in grid.rows)] == [False, True, False]
     assert any("three digits: 0.0005 of a difference" in note for note in grid.notes)
     assert paper_radii(rows[:2]) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert paper_radii(rows) == [0.25 * i for i in range(12)]

@@ -12,9 +12,9 @@ import pytest
 
 from smoothmix._process.progress import Progress
 from smoothmix.errors import UsageError
-from smoothmix.report.tables import FORMATS
 from smoothmix.reproduce.logs import from_logs
 from smoothmix.reproduce.table import reproduction_grid
+from smoothmix.tables import FORMATS
 from tests.conftest import SHARED, Run
 from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_seeds, write_log
 
@@ -76,7 +76,7 @@ def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) 
             "no run",
         )
     grid = reproduction_grid(rows, title="made", radii=[0.5])
-    assert [cell.text for cell in grid.lines[1].cells][2:] == [
+    assert [cell.shown for cell in grid.rows[1].cells][2:] == [
         "0",
         "–",
         "1.8212 ± 0.0013",

@@ -14,8 +14,8 @@ from smoothmix import presets
 from smoothmix.analysis import Measured
 from smoothmix.certificates import Certificates
 from smoothmix.presets import Preset
-from smoothmix.report.tables import FORMATS, Cell
 from smoothmix.reproduce.table import Reproduced, margin, reproduction_grid, target, verdict
+from smoothmix.tables import FORMATS, Cell
 
 
 def csv_rows(rows: list[Reproduced], radii: list[float] | None = None) -> list[dict[str, str]]:
@@ -123,8 +123,8 @@ def test_a_row_of_nothing_published_stands_at_usual_radii() -> None:
         [Reproduced(preset=presets.get("quick/gaussian"), runs=(run_of(0.5),))], title="quick"
     )
     assert [column.name for column in grid.columns][-5:] == ["0.00", "0.25", "0.50", "0.75", "1.00"]
-    assert grid.lines[0].cells[0] == Cell("gaussian", "gaussian")
-    assert grid.lines[0].cells[4].text == "–"
+    assert grid.rows[0].cells[0] == Cell("gaussian")
+    assert grid.rows[0].cells[4].shown == "–"
 
 
 def test_notes_of_rows_and_files_are_told_once() -> None:

@@ -16,9 +16,9 @@ import torch
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from smoothmix.report.tables import to_csv
 from smoothmix.studies import confidence, files, mixing, path
 from smoothmix.studies.base import Attack, Draws, Model, Study
+from smoothmix.tables import to_csv
 from tests.helpers.studies import half_space, images, rows
 
 

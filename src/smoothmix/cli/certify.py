@@ -160,7 +160,7 @@ def show_outcome(outcome: Outcome, *, extra: float | None, maximum: int | None =
 def show_summary(file: Certificates, *, extra: float | None = None) -> None:
     """Certified accuracy at a few radii and the average certified radius, as a table."""
     from smoothmix.analysis import average_certified_radius, certified_accuracy
-    from smoothmix.report.numbers import limit
+    from smoothmix.tables.numbers import limit
 
     assert file.settings is not None
     how, stopping = file.settings.certification, file.settings.stopping

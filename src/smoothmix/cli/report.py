@@ -15,7 +15,7 @@ from smoothmix.config import require
 if TYPE_CHECKING:
     from smoothmix.report.build import Choices
     from smoothmix.report.data import Page
-    from smoothmix.report.tables import Grid
+    from smoothmix.tables import Grid
 
 TableFormat = Literal["terminal", "md", "latex", "csv", "json"]
 
@@ -156,7 +156,7 @@ def _title(names: list[str]) -> str:
 def show_grid(grid: Grid, how: TableFormat) -> None:
     """The table on standard output; what is to be known about it on standard error where a program reads the table."""
     from smoothmix.cli.output import table
-    from smoothmix.report.tables import FORMATS
+    from smoothmix.tables import FORMATS
 
     if how != "terminal":
         print(FORMATS[how](grid), end="")
@@ -167,7 +167,7 @@ def show_grid(grid: Grid, how: TableFormat) -> None:
     table(
         grid.title,
         [c.name for c in grid.columns],
-        [[cell.text for cell in line.cells] for line in grid.lines],
+        [[cell.shown for cell in row.cells] for row in grid.rows],
     )
     for note in grid.notes:
         print(f"- {note}")

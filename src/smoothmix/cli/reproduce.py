@@ -191,8 +191,8 @@ def write_tables(
 ) -> str:
     """The table in every format, in the folder of the runs; returns what to say of it."""
     from smoothmix._io.files import atomic_write
-    from smoothmix.report.tables import FORMATS
     from smoothmix.reproduce.table import reproduction_grid
+    from smoothmix.tables import FORMATS
 
     for kind, write in FORMATS.items():
         grid = reproduction_grid(rows, title=title, radii=radii, wide=kind in ("csv", "json"))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from smoothmix.analysis import Measured
 from smoothmix.plots import style
-from smoothmix.report.numbers import limit as at_most
+from smoothmix.tables.numbers import limit as at_most
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -11,7 +11,7 @@ from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.report.data import Difference, Page, RunView
-from smoothmix.report.numbers import number, percent, signed
+from smoothmix.tables.numbers import number, percent, signed
 
 _acr = attrgetter("acr.value")
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Curve, Page, Picture, RunView, Training
 from smoothmix.report.headline import headline
-from smoothmix.report.numbers import limit, meant, number, percent, radius, signed
+from smoothmix.tables.numbers import as_decimal, limit, number, percent, radius, signed
 
 SCRIPTS = ("plotly-basic.min.js", "page.js", "table.js", "charts.js", "gallery.js")
 FILTERS = ("wrong", "abstained", "smallest radius", "models disagree")
@@ -155,7 +155,7 @@ def _float(value: float | None, digits: int = 5) -> float | None:
     """The number cut to a few significant digits; None where it is no number."""
     if value is None or not math.isfinite(value):
         return None
-    cut = float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(meant(value)))
+    cut = float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(as_decimal(value)))
     return int(cut) if cut.is_integer() else cut
 
 

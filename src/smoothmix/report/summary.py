@@ -1,192 +1,252 @@
-"""The comparison of several files as a table."""
+"""The comparison of several runs as one table, for the terminal, for papers and for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.report.data import Page, PublishedRow, RunView
-from smoothmix.report.numbers import NOTHING
-from smoothmix.report.tables import (
-    Cell,
-    Column,
-    Digits,
-    Grid,
-    Line,
-    marked,
-    number_or_text,
-    radius_text,
-)
-
-
-def summary_grid(page: Page, *, wide: bool = False) -> Grid:
-    """The page's summary as a table; `wide` keeps every number in a column of its own, for programs.
-
-    For people, what is the same in all rows is said once below the table instead of in a column.
-    """
-    published = any(run.published for run in page.runs)
-    compared = any(run.difference for run in page.runs)
-    shown = [name for name in COMMON if wide or len({COMMON[name](run) for run in page.runs}) > 1]
-    columns = [Column(name="model", key="model"), *(Column(name=name, key=name) for name in shown)]
-    columns += _estimate_columns("ACR", "acr", wide=wide, judged=True)
-    if compared:
-        columns += _estimate_columns("vs baseline", "difference", wide=wide)
-        columns += [Column(name="baseline", key="baseline")] if wide else []
-    for radius in page.radii:
-        columns += _estimate_columns(
-            radius_text(radius), f"accuracy_{radius_text(radius)}", wide=wide, judged=True
-        )
-    columns += _estimate_columns("abstains", "abstention", wide=wide)
-    if published:
-        columns += [Column(name="published ACR", key="published_acr")]
-        columns += [Column(name="seed deviations away", key="deviations_away")]
-    lines = [
-        _line(run, page, shown, wide=wide, published=published, compared=compared)
-        for run in page.runs
-    ]
-    if not wide:
-        columns, lines = _without_empty(columns, lines)
-    same = [f"{name} {COMMON[name](page.runs[0])}" for name in COMMON if name not in shown]
-    notes = ((f"all: {', '.join(same)}",) if same else ()) + _notes(page, wide=wide)
-    grid = Grid(title=page.title, columns=tuple(columns), lines=tuple(lines), notes=notes)
-    if not page.comparable:
-        return grid
-    found = marked(grid)
-    marks = any(cell.bold or cell.underlined for line in found.lines for cell in line.cells)
-    return replace(found, marks=MARKS) if marks else found
-
-
-MARKS = "bold: above Gaussian training at the same sigma; underlined: above every method that is not SmoothMix"
-
-
-MAY_BE_EMPTY = ("abstention", "deviations_away")
-"""Columns that people are spared where no run has a number for them."""
-
-
-def _without_empty(
-    columns: Sequence[Column], lines: Sequence[Line]
-) -> tuple[list[Column], list[Line]]:
-    """The table without those of these columns that nobody fills."""
-    filled = [
-        i
-        for i, column in enumerate(columns)
-        if column.key not in MAY_BE_EMPTY or any(line.cells[i].value is not None for line in lines)
-    ]
-    kept = [replace(line, cells=tuple(line.cells[i] for i in filled)) for line in lines]
-    return [columns[i] for i in filled], kept
-
+from smoothmix.tables import Cell, Column, Grid, Row, mark_improvements, radius_text, rounded
+from smoothmix.tables.numbers import DASH
 
 UNKNOWN = "not known"
 
-COMMON: Mapping[str, Callable[[RunView], str]] = {
-    "sigma": lambda run: UNKNOWN if run.sigma is None else f"{run.sigma:g}",
-    "images": lambda run: str(run.images),
-    "n": lambda run: UNKNOWN if run.n is None else str(run.n),
-    "alpha": lambda run: UNKNOWN if run.alpha is None else f"{run.alpha:g}",
-}
-"""What the models of a comparison mostly have in common."""
+
+@dataclass(frozen=True)
+class Field:
+    """One quantity of the table: its columns, and the cells of a run in them."""
+
+    columns: tuple[Column, ...]
+    cells: Callable[[RunView], tuple[Cell, ...]]
 
 
-def _notes(page: Page, *, wide: bool) -> tuple[str, ...]:
-    where = "low and high" if wide else "in brackets"
-    interval = f"{where}: {100 * page.confidence:g} % intervals over images (certified accuracy in percent)"
-    rows = [(run.name, run.published.caution) for run in page.runs if run.published]
-    mark = "" if wide else "* "
-    alike = {
-        caution: ", ".join(name for name, other in rows if other == caution)
-        for _, caution in rows
-        if caution
-    }
-    cautions = [
-        f"{mark}{names}, beside the published row: {caution}" for caution, names in alike.items()
-    ]
-    printed = {
-        run.published.note: None for run in page.runs if run.published and run.published.note
-    }
-    names = {
-        note: [run.name for run in page.runs if run.published and run.published.note == note]
-        for note in printed
-    }
-    cautions += [f"published beside {', '.join(every)}: {note}" for note, every in names.items()]
-    pairs = dict.fromkeys(
-        (run.difference.images, run.difference.versus) for run in page.runs if run.difference
+def summary_grid(page: Page, *, wide: bool = False) -> Grid:
+    """The summary as a table; `wide` gives each number its own column, for programs.
+
+    For people, settings that all runs share are stated once below the table.
+    """
+    shown_settings = []
+    for name in SETTINGS:
+        different = {_setting(run, name).shown for run in page.runs}
+        if wide or len(different) > 1:
+            shown_settings.append(name)
+    fields = _fields(page, shown_settings, wide=wide)
+    columns = [column for field in fields for column in field.columns]
+    rows = [_row(run, fields) for run in page.runs]
+    grid = Grid(
+        title=page.title,
+        columns=tuple(columns),
+        rows=tuple(rows),
+        notes=(*_shared_settings(page, shown_settings), *_notes(page, wide=wide)),
     )
-    baselines = {
-        size: ", ".join(name for other, name in pairs if other == size) for size, _ in pairs
-    }
-    versus = [
-        f"vs baseline: {each}, image by image on {counted(size, 'image')}"
-        for size, each in baselines.items()
-    ]
-    if page.out_of_reach and not wide:
-        cautions.append(
-            f"a dash ({NOTHING}): no image could be certified at that radius with the model's draws"
-        )
-    if not any(run.abstention for run in page.runs):
-        cautions.append(
-            "abstention is not known: images that selection got wrong had no further draws"
-        )
-    return (interval, *versus, *page.warnings, *cautions)
+    # Nothing may be called better where runs were certified with different settings.
+    return mark_improvements(grid) if page.comparable else grid
 
 
-def _line(
-    run: RunView, page: Page, shown: Sequence[str], *, wide: bool, published: bool, compared: bool
-) -> Line:
-    common = [
-        Cell(text, None if text == UNKNOWN else number_or_text(text))
-        for text in (COMMON[name](run) for name in shown)
-    ]
-    cells = [Cell(run.name, run.name), *common]
-    cells += _estimate_cells(run.acr, "{:.4f}", 1, wide=wide, interval=True)
-    if compared:
-        gap = run.difference.acr if run.difference else None
-        cells += _estimate_cells(gap, "{:+.4f}", 1, wide=wide, interval=True)
-        cells += [Cell("", run.difference.versus if run.difference else None)] if wide else []
-    for accuracy in run.accuracy if wide else run.accuracy_within_reach(page.radii):
-        cells += _estimate_cells(
-            accuracy, "{:.2f}" if wide else "{:.1f}", 100, wide=wide, missing=NOTHING
-        )
-    cells += _estimate_cells(run.abstention, "{:.1f}", 100, wide=wide, missing="not measured")
+def _row(run: RunView, fields: Sequence[Field]) -> Row:
+    cells = [cell for field in fields for cell in field.cells(run)]
+    return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
+
+
+def _fields(page: Page, shown_settings: Sequence[str], *, wide: bool) -> list[Field]:
+    """The columns of the table. People are spared those that no run has a number for."""
+    fields = [Field((Column(name="model", key="model"),), lambda run: (Cell(run.name),))]
+    fields += [_setting_field(name) for name in shown_settings]
+    fields.append(_estimate_field("ACR", "acr", _acr, wide=wide, judged=True))
+    if any(run.difference for run in page.runs):
+        fields.append(_estimate_field("vs baseline", "difference", _difference, wide=wide))
+        if wide:
+            fields.append(Field((Column(name="baseline", key="baseline"),), _baseline))
+    for position, radius in enumerate(page.radii):
+        fields.append(_accuracy_field(page, position, radius_text(radius), wide=wide))
+    if wide or any(run.abstention for run in page.runs):
+        fields.append(_estimate_field("abstains", "abstention", _abstention, wide=wide))
+    published = [run.published for run in page.runs if run.published]
     if published:
-        cells += _published_cells(run.published)
-    return Line(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
+        column = Column(name="published ACR", key="published_acr")
+        fields.append(Field((column,), _published_acr))
+    if published and (wide or any(row.deviations_away is not None for row in published)):
+        column = Column(name="seed deviations away", key="deviations_away")
+        fields.append(Field((column,), _deviations_away))
+    return fields
 
 
-def _published_cells(row: PublishedRow | None) -> list[Cell]:
+SETTINGS: Mapping[str, Callable[[RunView], Decimal | int | None]] = {
+    "sigma": lambda run: None if run.sigma is None else Decimal(f"{run.sigma:g}"),
+    "images": lambda run: run.images,
+    "n": lambda run: run.n,
+    "alpha": lambda run: None if run.alpha is None else Decimal(f"{run.alpha:g}"),
+}
+"""Settings that the runs of a comparison mostly share."""
+
+
+def _setting(run: RunView, name: str) -> Cell:
+    value = SETTINGS[name](run)
+    if value is None:
+        return Cell(text=UNKNOWN)
+    return Cell(value)
+
+
+def _setting_field(name: str) -> Field:
+    return Field((Column(name=name, key=name),), lambda run: (_setting(run, name),))
+
+
+EstimateCells = Callable[[RunView, bool], tuple[Cell, ...]]
+
+
+def _estimate_field(
+    name: str, key: str, cells: EstimateCells, *, wide: bool, judged: bool = False
+) -> Field:
+    """A number with its interval, in three columns if `wide`, otherwise in one."""
+    columns = [Column(name=name, key=key, judged=judged)]
+    if wide:
+        columns.append(Column(name=f"{name} low", key=f"{key}_low"))
+        columns.append(Column(name=f"{name} high", key=f"{key}_high"))
+    return Field(tuple(columns), lambda run: cells(run, wide))
+
+
+def _acr(run: RunView, wide: bool) -> tuple[Cell, ...]:
+    return _estimate_cells(run.acr, digits=4, wide=wide, interval=True)
+
+
+def _difference(run: RunView, wide: bool) -> tuple[Cell, ...]:
+    difference = run.difference.acr if run.difference else None
+    return _estimate_cells(difference, digits=4, sign="+", wide=wide, interval=True)
+
+
+def _baseline(run: RunView) -> tuple[Cell, ...]:
+    return (Cell(run.difference.versus if run.difference else None),)
+
+
+def _accuracy_field(page: Page, position: int, radius: str, *, wide: bool) -> Field:
+    def cells(run: RunView, wide: bool) -> tuple[Cell, ...]:
+        if wide:
+            return _estimate_cells(_percent(run.accuracy[position]), digits=2, wide=True)
+        within_reach = run.accuracy_within_reach(page.radii)[position]
+        return _estimate_cells(_percent(within_reach), digits=1, wide=False, missing=DASH)
+
+    return _estimate_field(radius, f"accuracy_{radius}", cells, wide=wide, judged=True)
+
+
+def _abstention(run: RunView, wide: bool) -> tuple[Cell, ...]:
+    return _estimate_cells(_percent(run.abstention), digits=1, wide=wide, missing="not measured")
+
+
+def _published_acr(run: RunView) -> tuple[Cell, ...]:
+    row = run.published
     if row is None:
-        return [Cell(""), Cell("")]
-    spread = f" ± {row.deviation:.4f}" if row.deviation is not None else ""
-    away = "" if row.deviations_away is None else f"{row.deviations_away:+.1f}"
-    return [
-        Cell(f"{row.acr:.{row.digits}f}{spread}{' *' if row.caution else ''}", row.acr),
-        Cell(away, row.deviations_away),
-    ]
+        return (Cell(),)
+    return (Cell(rounded(row.acr, row.digits), suffix=_published_suffix(row)),)
 
 
-def _estimate_columns(name: str, key: str, *, wide: bool, judged: bool = False) -> list[Column]:
-    ends = (
-        [Column(name=f"{name} {end}", key=f"{key}_{end}") for end in ("low", "high")]
-        if wide
-        else []
-    )
-    return [Column(name=name, key=key, judged=judged), *ends]
+def _published_suffix(row: PublishedRow) -> str:
+    spread = "" if row.deviation is None else f" ± {row.deviation:.4f}"
+    mark = " *" if row.caution else ""
+    return spread + mark
+
+
+def _deviations_away(run: RunView) -> tuple[Cell, ...]:
+    if run.published is None or run.published.deviations_away is None:
+        return (Cell(),)
+    return (Cell(rounded(run.published.deviations_away, 1), "+"),)
+
+
+def _percent(share: Estimate | None) -> Estimate | None:
+    if share is None:
+        return None
+    return Estimate(100 * share.value, 100 * share.low, 100 * share.high)
 
 
 def _estimate_cells(
     estimate: Estimate | None,
-    form: str,
-    scale: float,
     *,
+    digits: int,
     wide: bool,
+    sign: str = "",
     interval: bool = False,
     missing: str = "",
-) -> list[Cell]:
+) -> tuple[Cell, ...]:
+    """A number and its interval: in three cells if `wide`, otherwise in one, with `interval` in brackets."""
     if estimate is None:
-        return [Cell(missing)] + ([Cell(""), Cell("")] if wide else [])
-    numbers = [scale * estimate.value, scale * estimate.low, scale * estimate.high]
-    texts = [form.format(number) for number in numbers]
-    shown = f"{texts[0]} [{texts[1]}, {texts[2]}]" if interval and not wide else texts[0]
-    ends = [Cell(text, Digits(text)) for text in texts[1:]] if wide else []
-    return [Cell(shown, Digits(texts[0])), *ends]
+        value = low = high = Cell(text=missing)
+    else:
+        value = Cell(rounded(estimate.value, digits), sign)
+        low = Cell(rounded(estimate.low, digits), sign)
+        high = Cell(rounded(estimate.high, digits), sign)
+    if wide:
+        return value, low, high
+    if estimate is None or not interval:
+        return (value,)
+    return (Cell(value.value, sign, suffix=f" [{low.shown}, {high.shown}]"),)
+
+
+def _shared_settings(page: Page, shown_settings: Sequence[str]) -> tuple[str, ...]:
+    shared = []
+    for name in SETTINGS:
+        if name in shown_settings:
+            continue
+        shared.append(f"{name} {_setting(page.runs[0], name).shown}")
+    if not shared:
+        return ()
+    return (f"all: {', '.join(shared)}",)
+
+
+def _notes(page: Page, *, wide: bool) -> list[str]:
+    where = "low and high" if wide else "in brackets"
+    percent = f"{100 * page.confidence:g} %"
+    notes = [f"{where}: {percent} intervals over images (certified accuracy in percent)"]
+    notes += _baseline_notes(page)
+    notes += page.warnings
+    notes += _published_notes(page, mark="" if wide else "* ")
+    if page.out_of_reach and not wide:
+        notes.append(
+            f"a dash ({DASH}): no image could be certified at that radius "
+            "with the run's number of noise samples"
+        )
+    if not any(run.abstention for run in page.runs):
+        notes.append(
+            "abstention is not known: images misclassified in selection got no further noise samples"
+        )
+    return notes
+
+
+def _baseline_notes(page: Page) -> list[str]:
+    differences = [run.difference for run in page.runs if run.difference]
+    baselines = names_by_text(
+        (difference.versus, counted(difference.images, "image")) for difference in differences
+    )
+    notes = []
+    for images, names in baselines.items():
+        notes.append(f"vs baseline: {', '.join(names)}, image by image on {images}")
+    return notes
+
+
+def _published_notes(page: Page, *, mark: str) -> list[str]:
+    """What a reader must know before comparing runs with their published rows."""
+    pairs = [(run.name, run.published) for run in page.runs if run.published]
+    cautions = names_by_text((name, row.caution) for name, row in pairs)
+    remarks = names_by_text((name, row.note) for name, row in pairs)
+    notes = []
+    for caution, names in cautions.items():
+        notes.append(f"{mark}{', '.join(names)}, beside the published row: {caution}")
+    for remark, names in remarks.items():
+        notes.append(f"published beside {', '.join(names)}: {remark}")
+    return notes
+
+
+def names_by_text(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Each text with the names it applies to, so that it is stated once; empty texts are left out.
+
+    >>> names_by_text([("a", "few images"), ("b", ""), ("c", "few images")])
+    {'few images': ['a', 'c']}
+    """
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        names = found.setdefault(text, [])
+        if name not in names:
+            names.append(name)
+    found.pop("", None)
+    return found

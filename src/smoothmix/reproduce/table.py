@@ -10,7 +10,8 @@ import numpy as np
 
 from smoothmix.analysis import Measured, mean, over_seeds, what_differs
 from smoothmix.presets import Preset
-from smoothmix.report.tables import Cell, Column, Digits, Grid, Line, marked, radius_text
+from smoothmix.tables import Cell, Column, Grid, Row, mark_improvements, radius_text, rounded
+from smoothmix.tables.numbers import DASH
 
 SURE = 3.0
 """A difference counts from so many deviations on."""
@@ -20,8 +21,6 @@ PUBLISHED_SEEDS = 5
 
 USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Where nothing is published for any row."""
-
-NOTHING = "–"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,15 +148,15 @@ def reproduction_grid(
     """
     at = tuple(paper_radii(rows) if radii is None else radii)
     plain = tuple(_line(row, at, wide=wide) for row in rows)
-    grid = marked(
-        Grid(title=title, columns=_columns(at, wide=wide), lines=plain, notes=_notes(rows))
+    grid = mark_improvements(
+        Grid(title=title, columns=_columns(at, wide=wide), rows=plain, notes=_notes(rows))
     )
     # A single run is not held against the means over seeds of the other rows.
     lines = (
         line if row.main_table else best
-        for row, line, best in zip(rows, plain, grid.lines, strict=True)
+        for row, line, best in zip(rows, plain, grid.rows, strict=True)
     )
-    return replace(grid, lines=tuple(lines))
+    return replace(grid, rows=tuple(lines))
 
 
 def paper_radii(rows: Sequence[Reproduced]) -> list[float]:
@@ -196,7 +195,7 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
     )
 
 
-def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
+def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Row:
     ours, published, said = (
         over_seeds(row.runs, at=at) if row.runs else None,
         target(row),
@@ -210,19 +209,19 @@ def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Line:
         else [(None, None)] * len(at)
     )
     cells = (
-        Cell(row.word, row.word),
-        Cell(f"{row.sigma:.2f}", Digits(f"{row.sigma:.2f}")),
-        Cell(str(len(row.runs)), len(row.runs)),
+        Cell(row.word),
+        Cell(rounded(row.sigma, 2)),
+        Cell(len(row.runs)),
         *_pair(*acr, digits=4, wide=wide),
         *_pair(
             *printed, digits=published.digits if published else 4, deviation_digits=4, wide=wide
         ),
         _away(row, published),
-        Cell(said, said),
+        Cell(said),
         *(cell for share in shares for cell in _pair(*map(_percent, share), digits=2, wide=wide)),
     )
     config = row.preset.config
-    return Line(cells=cells, method=str(config.method["name"]), sigma=row.sigma, data=config.data)
+    return Row(cells=cells, method=str(config.method["name"]), sigma=row.sigma, data=config.data)
 
 
 def _percent(share: float | None) -> float | None:
@@ -238,17 +237,19 @@ def _pair(
     wide: bool,
 ) -> tuple[Cell, ...]:
     """A mean and its deviation, in two cells or in one; text also for programs, so that zeros at the end are kept."""
-    shown = _number(value, f".{digits}f"), _number(deviation, f".{deviation_digits or digits}f")
+    mean_cell = _number(value, digits)
+    deviation_cell = _number(deviation, deviation_digits or digits)
     if wide:
-        return shown
-    joined = shown[0].text if deviation is None else f"{shown[0].text} ± {shown[1].text}"
-    return (Cell(joined, shown[0].value),)
+        return mean_cell, deviation_cell
+    if deviation is None:
+        return (mean_cell,)
+    return (replace(mean_cell, suffix=f" ± {deviation_cell.shown}"),)
 
 
-def _number(value: float | None, form: str) -> Cell:
-    return (
-        Cell(NOTHING) if value is None else Cell(format(value, form), Digits(format(value, form)))
-    )
+def _number(value: float | None, digits: int, form: str = "") -> Cell:
+    if value is None:
+        return Cell(text=DASH)
+    return Cell(rounded(value, digits), form)
 
 
 def _away(row: Reproduced, published: Target | None) -> Cell:
@@ -259,8 +260,8 @@ def _away(row: Reproduced, published: Target | None) -> Cell:
         or published is None
         or not published.deviation
     ):
-        return Cell(NOTHING)
-    return _number(difference(row, published) / published.deviation, "+z.1f")
+        return Cell(text=DASH)
+    return _number(difference(row, published) / published.deviation, 1, "+")
 
 
 def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from smoothmix._io.text import counted
 from smoothmix._process.progress import OnProgress, Progress
 from smoothmix.config import Precision, require, require_precision, require_seed, require_sigma
 from smoothmix.errors import UsageError
-from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.studies.partial import Begun
+from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -293,9 +293,9 @@ def noise_notes(models: Sequence[Model]) -> tuple[str, ...]:
 
 def plain_grid(title: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Grid:
     """A table whose cells are written as they are."""
-    lines = [Line(cells=tuple(Cell(str(value), str(value)) for value in row)) for row in rows]
+    lines = [Row(cells=tuple(Cell(str(value)) for value in row)) for row in rows]
     return Grid(
         title=title,
         columns=tuple(Column(name=name, key=name) for name in names),
-        lines=tuple(lines),
+        rows=tuple(lines),
     )

@@ -15,7 +15,6 @@ from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
 from smoothmix.plots import style
-from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.studies.base import (
     Attack,
     Case,
@@ -32,6 +31,7 @@ from smoothmix.studies.base import (
     require_comparable,
 )
 from smoothmix.studies.partial import Begun
+from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -225,7 +225,7 @@ def _grid(
     for f in found:
         for epsilon, true, off in zip(epsilons, means(f.true), means(f.off), strict=True):
             cells = [
-                Cell(f.model.name, f.model.name),
+                Cell(f.model.name),
                 _number(f.model.sigma, "g"),
                 _number(epsilon, "g"),
             ]
@@ -235,8 +235,8 @@ def _grid(
             ]
             if published:
                 row = PUBLISHED.get(epsilon) if f.model.sigma == PUBLISHED_SIGMA else None
-                cells += [_number(v, ".1f") for v in row] if row else [Cell(""), Cell("")]
-            lines.append(Line(cells=tuple(cells), sigma=f.model.sigma))
+                cells += [_number(v, ".1f") for v in row] if row else [Cell(), Cell()]
+            lines.append(Row(cells=tuple(cells), sigma=f.model.sigma))
     notes = [
         f"mean share of votes for the true class, and for the strongest other class: {how}",
         "low and high: 95 % intervals over images (bootstrap)",
@@ -253,11 +253,11 @@ def _grid(
             "published: CIFAR-10, ResNet-110, sigma 0.5; the paper does not say how it was trained or attacked"
         )
     title = "Confidence of adversarial examples within L2 distance eps"
-    return Grid(title=title, columns=tuple(columns), lines=tuple(lines), notes=tuple(notes))
+    return Grid(title=title, columns=tuple(columns), rows=tuple(lines), notes=tuple(notes))
 
 
 def _number(value: float, form: str) -> Cell:
-    return Cell(f"{value:{form}}", round(value, 6))
+    return Cell(round(value, 6), form)
 
 
 def _record(

@@ -10,9 +10,9 @@ import numpy as np
 
 from smoothmix.analysis import Measured
 from smoothmix.config import require
-from smoothmix.report.tables import Cell, Column, Digits, Grid
 from smoothmix.reproduce.table import Reproduced, reproduction_grid
 from smoothmix.studies.base import Study
+from smoothmix.tables import Cell, Column, Grid, rounded
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,16 +37,13 @@ def seconds_an_epoch(row: Reproduced) -> float | None:
 def with_cost(grid: Grid, rows: Sequence[Reproduced]) -> Grid:
     """The table with a column of what an epoch cost."""
     costs = [seconds_an_epoch(row) for row in rows]
-    cells = [
-        Cell("" if c is None else f"{c:.1f}", None if c is None else Digits(f"{c:.2f}"))
-        for c in costs
-    ]
+    cells = [Cell() if cost is None else Cell(rounded(cost, 2), ".1f") for cost in costs]
     lines = [
         replace(line, cells=(*line.cells, cell))
-        for line, cell in zip(grid.lines, cells, strict=True)
+        for line, cell in zip(grid.rows, cells, strict=True)
     ]
     column = Column(name="seconds an epoch", key="seconds_an_epoch")
-    return replace(grid, columns=(*grid.columns, column), lines=tuple(lines))
+    return replace(grid, columns=(*grid.columns, column), rows=tuple(lines))
 
 
 def ablation(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from smoothmix._io.files import atomic_write
 from smoothmix.plots import save as save_figure
-from smoothmix.report.tables import to_csv
 from smoothmix.studies.base import Study
+from smoothmix.tables import to_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def section(study: Study) -> dict[str, object]:
         "table": {
             "title": study.grid.title,
             "columns": [column.name for column in study.grid.columns],
-            "rows": [[cell.text for cell in line.cells] for line in study.grid.lines],
+            "rows": [[cell.shown for cell in row.cells] for row in study.grid.rows],
             "notes": list(study.grid.notes),
         },
         "figure": _data_uri(study.figure) if study.figure else None,

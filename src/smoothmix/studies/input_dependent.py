@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.stats.input_dependent import Row
 from smoothmix.studies.base import Study
+from smoothmix.tables import Cell, Column, Grid
+from smoothmix.tables import Row as TableRow
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,11 +65,11 @@ def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Gr
     keys = ("noise", "ratio", "dimension", "worst_case", "standard_error", "theorem_bound")
     names = ("noise", "tau / sigma", "dimension", "worst case", "standard error", "theorem's bound")
     lines = [
-        Line(
+        TableRow(
             cells=(
-                Cell(row.noise, row.noise),
-                Cell(f"{row.ratio:g}", row.ratio),
-                Cell(f"{row.dimension}", row.dimension),
+                Cell(row.noise),
+                Cell(row.ratio, "g"),
+                Cell(row.dimension),
                 *(_number(value) for value in (row.worst_case, row.standard_error)),
                 # A theorem that bounds a probability by more than 1 says nothing.
                 _number(row.bound if row.bound is None or row.bound < 1 else None),
@@ -83,12 +84,12 @@ def _grid(rows: Sequence[Row], *, p: float, sigma: float, distance: float) -> Gr
     )
     columns = tuple(Column(name=name, key=key) for name, key in zip(names, keys, strict=True))
     return Grid(
-        title="Worst-case probability at x'", columns=columns, lines=tuple(lines), notes=notes
+        title="Worst-case probability at x'", columns=columns, rows=tuple(lines), notes=notes
     )
 
 
 def _number(value: float | None) -> Cell:
-    return Cell("") if value is None else Cell(f"{value:.3g}", value)
+    return Cell(value, ".3g")
 
 
 def _figure(rows: Sequence[Row]) -> Figure:

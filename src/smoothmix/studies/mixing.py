@@ -16,7 +16,6 @@ from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.analysis import Estimate, share
 from smoothmix.config import require
 from smoothmix.plots import style
-from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.studies.base import (
     Attack,
     Case,
@@ -33,6 +32,7 @@ from smoothmix.studies.base import (
     require_comparable,
 )
 from smoothmix.studies.partial import Begun
+from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -251,21 +251,22 @@ def _grid(found: Sequence[Ratios], how: str) -> Grid:
     lines = []
     for r in found:
         counts = len(r.ratio), r.wrong, len(r.right) - r.unchanged, r.unchanged
-        cells = [Cell(r.model.name, r.model.name), Cell(f"{r.model.sigma:g}", r.model.sigma)]
-        cells += [Cell(str(count), count) for count in counts]
+        cells = [Cell(r.model.name), Cell(r.model.sigma, "g")]
+        cells += [Cell(count) for count in counts]
         if r.median:
-            cells += [Cell(_ratio(v), v) for v in (r.median.value, r.median.low, r.median.high)]
+            cells += [
+                Cell(v, text=_ratio(v)) for v in (r.median.value, r.median.low, r.median.high)
+            ]
             # What never changes does so at no distance, even if the attack has not moved it at all.
             change = np.multiply(
                 r.right, r.length, where=np.isfinite(r.right), out=np.full_like(r.length, np.inf)
             )
             lengths = median(r.length), median(change)
-            cells += [
-                Cell("never" if math.isinf(e.value) else f"{e.value:.2f}", e.value) for e in lengths
-            ]
+            for e in lengths:
+                cells.append(Cell(e.value, ".2f", text="never" if math.isinf(e.value) else None))
         else:
-            cells += [Cell("")] * 5
-        lines.append(Line(cells=tuple(cells), sigma=r.model.sigma))
+            cells += [Cell()] * 5
+        lines.append(Row(cells=tuple(cells), sigma=r.model.sigma))
     notes = (
         f"least ratio at which another class has as many votes as the true one: {how}",
         f"a ratio is known to ±{TOLERANCE / 2:.4f}: {SCAN} ratios are looked at in turn, then bisection",
@@ -280,7 +281,7 @@ def _grid(found: Sequence[Ratios], how: str) -> Grid:
     return Grid(
         title="Mixing ratio at which the prediction changes",
         columns=columns,
-        lines=tuple(lines),
+        rows=tuple(lines),
         notes=notes,
     )
 

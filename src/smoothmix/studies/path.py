@@ -12,7 +12,6 @@ import numpy as np
 from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
-from smoothmix.report.tables import Cell, Column, Grid, Line
 from smoothmix.studies.base import (
     Attack,
     Case,
@@ -31,6 +30,7 @@ from smoothmix.studies.base import (
 )
 from smoothmix.studies.partial import Begun
 from smoothmix.studies.path_figure import PICTURES, Path, draw
+from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -200,12 +200,12 @@ def _grid(found: Sequence[Path], names: Sequence[str], how: str) -> Grid:
             names[path.label],
             names[off_class(path.votes[-1], path.label)],
         )
-        cells = [Cell(word, word) for word in words]
+        cells = [Cell(word) for word in words]
         shares = 100 * first[path.label], 100 * last[path.label], 100 * _off(path)
-        cells += [Cell(f"{value:.1f}", round(float(value), 6)) for value in shares]
-        cells += [Cell("never") if path.change is None else Cell(f"{path.change:.3f}", path.change)]
-        cells += [Cell(f"{path.distance:.2f}", round(path.distance, 6))]
-        lines.append(Line(cells=tuple(cells), sigma=path.model.sigma))
+        cells += [Cell(round(float(value), 6), ".1f") for value in shares]
+        cells += [Cell(path.change, ".3f", text="never" if path.change is None else None)]
+        cells += [Cell(round(path.distance, 6), ".2f")]
+        lines.append(Row(cells=tuple(cells), sigma=path.model.sigma))
     notes = (
         f"shares of votes at the image (ratio 0) and at its adversarial example (ratio 1): {how}",
         "changes at: the first of the ratios at which another class has as many votes as the true one",
@@ -215,7 +215,7 @@ def _grid(found: Sequence[Path], names: Sequence[str], how: str) -> Grid:
     return Grid(
         title="From images to their adversarial examples",
         columns=columns,
-        lines=tuple(lines),
+        rows=tuple(lines),
         notes=notes,
     )
 

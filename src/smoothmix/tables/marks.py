@@ -1,0 +1,66 @@
+"""Bold and underlined cells, as in the paper's tables: rows that beat Gaussian, or every baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from smoothmix.tables.grid import Cell, Grid, Row
+
+GAUSSIAN = "gaussian"
+OURS = "smoothmix"
+"""The method under study. All others are its baselines."""
+
+LEGEND = (
+    "bold: above Gaussian training at the same sigma; "
+    "underlined: above every method that is not SmoothMix"
+)
+
+
+def mark_improvements(grid: Grid) -> Grid:
+    """The table with bold cells where a row beats Gaussian, underlined where it beats all baselines.
+
+    Numbers are compared with the digits that are printed: what reads the same is not better.
+    """
+    rows = tuple(_mark_row(row, grid) for row in grid.rows)
+    return replace(grid, rows=rows, legend=LEGEND if _any_marked(rows) else "")
+
+
+def _any_marked(rows: Sequence[Row]) -> bool:
+    return any(cell.bold or cell.underlined for row in rows for cell in row.cells)
+
+
+def _mark_row(row: Row, grid: Grid) -> Row:
+    is_ours = row.method.startswith(OURS)
+    gaussian, baselines = _rivals(row, grid)
+    cells = list(row.cells)
+    for position, column in enumerate(grid.columns):
+        if not column.judged:
+            continue
+        cell = cells[position]
+        cells[position] = replace(
+            cell,
+            bold=row.method != GAUSSIAN and _beats(cell, gaussian, position),
+            underlined=is_ours and _beats(cell, baselines, position),
+        )
+    return replace(row, cells=tuple(cells))
+
+
+def _rivals(row: Row, grid: Grid) -> tuple[list[Row], list[Row]]:
+    """The rows of Gaussian training, and of all baselines, at the same sigma on the same data."""
+    gaussian, baselines = [], []
+    for other in grid.rows:
+        if other is row or (other.sigma, other.data) != (row.sigma, row.data):
+            continue
+        if other.method == GAUSSIAN:
+            gaussian.append(other)
+        if not other.method.startswith(OURS):
+            baselines.append(other)
+    return gaussian, baselines
+
+
+def _beats(cell: Cell, rivals: Sequence[Row], position: int) -> bool:
+    """Whether a number is above those of all rivals that have one in the same column."""
+    numbers = [rival.cells[position].number for rival in rivals]
+    known = [float(number) for number in numbers if number is not None]
+    return cell.number is not None and bool(known) and float(cell.number) > max(known)
