@@ -52,6 +52,16 @@ def load_object(address: str) -> object:
         raise UsageError(f"the module {module_name} has no {attribute!r}") from None
 
 
+def address_of(cls: type) -> str:
+    """Where a class can be found again: `package.module:Class`.
+
+    >>> from fractions import Fraction
+    >>> address_of(Fraction)
+    'fractions:Fraction'
+    """
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
 class Registry(Generic[T]):
     """Values of one kind by name."""
 
@@ -103,3 +113,18 @@ class Registry(Generic[T]):
                 "reinstall that package"
             ) from error
         return self.adopt(entry.name, value)
+
+
+class ClassRegistry(Registry[type[T]]):
+    """Classes of one kind by name; anything from outside must be a subclass of the same base."""
+
+    def __init__(self, kind: str, base: type, *, group: str, own: Mapping[str, type[T]]) -> None:
+        super().__init__(kind, group=group, own=own)
+        self.base = base
+
+    def adopt(self, name: str, value: object) -> type[T]:
+        if not (isinstance(value, type) and issubclass(value, self.base)):
+            raise UsageError(
+                f"{name} is not a {self.kind}: it must be a subclass of {address_of(self.base)}"
+            )
+        return cast("type[T]", value)

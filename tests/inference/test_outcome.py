@@ -51,7 +51,9 @@ def test_a_network_that_looks_at_strides_gets_the_memory_it_expects(
     torch.manual_seed(0)
     model, image = network().eval(), torch.rand(1, *SHAPE)
     votes = sm.Smoothed(model, sigma=0.5, num_classes=5).votes(image, n=500, seed=0)
-    noise = torch.from_numpy(randomness.gaussian(0, Domain.PREDICTION, 0, 0, 500, SHAPE))
+    noise = torch.from_numpy(
+        randomness.standard_normal(randomness.DrawRange(0, Domain.PREDICTION, 0, 0, 500), SHAPE)
+    )
     with torch.inference_mode():
         own = model(image + 0.5 * noise).argmax(1)
     assert votes[0].tolist() == torch.bincount(own, minlength=5).tolist()

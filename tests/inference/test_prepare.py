@@ -90,7 +90,9 @@ def test_votes_are_the_eager_votes_but_for_ties(name: str) -> None:
     model, image = with_statistics(NETWORKS[name]()), torch.rand(3, 32, 32)
     ready = prepared(model, image.shape, block=256)
     assert ready.engine == FUSED
-    noise = randomness.gaussian(0, Domain.ESTIMATION, 0, 0, 512, (3, 32, 32))
+    noise = randomness.standard_normal(
+        randomness.DrawRange(0, Domain.ESTIMATION, 0, 0, 512), (3, 32, 32)
+    )
     noisy = torch.from_numpy(noise).mul_(0.5).add_(image)
     found = ready(noisy)
     with torch.inference_mode():

@@ -54,9 +54,8 @@ def slow_votes(model: nn.Module, image: torch.Tensor, index: int, draws: int) ->
     counts = np.zeros(10, dtype=np.int64)
     model.eval()
     for j in range(draws):
-        noise = torch.from_numpy(
-            randomness.gaussian(0, Domain.ESTIMATION, index, j, 1, tuple(image.shape))
-        )
+        draw = randomness.DrawRange(0, Domain.ESTIMATION, index, j, 1)
+        noise = torch.from_numpy(randomness.standard_normal(draw, tuple(image.shape)))
         counts[int(model(image + 0.5 * noise).argmax())] += 1
     return counts
 

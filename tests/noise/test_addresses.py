@@ -10,9 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
-from smoothmix.noise.addresses import GRAIN, SCHEME, Domain, fresh_seed, gaussian, stream
+from smoothmix.noise.addresses import (
+    GRAIN,
+    SCHEME,
+    Domain,
+    DrawRange,
+    fresh_seed,
+    standard_normal,
+    stream,
+)
 
 SHAPE = (1, 3, 2)
+
+
+def gaussian(
+    seed: int, domain: Domain, item: int, first: int, count: int, shape: tuple[int, ...]
+) -> np.ndarray:
+    return standard_normal(DrawRange(seed, domain, item, first, count), shape)
 
 
 def draw(

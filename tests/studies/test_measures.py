@@ -153,13 +153,13 @@ def test_attacks_and_votes_have_noise_of_their_own(monkeypatch: pytest.MonkeyPat
     from smoothmix.noise import addresses as randomness
 
     seen: list[tuple[int, int]] = []
-    drawn = randomness.gaussian
+    stream = randomness.stream
 
     def watched(seed: int, domain: Domain, item: int, *rest: Any) -> Any:
         seen.append((domain, item))
-        return drawn(seed, domain, item, *rest)
+        return stream(seed, domain, item, *rest)
 
-    monkeypatch.setattr(randomness, "gaussian", watched)
+    monkeypatch.setattr(randomness, "stream", watched)
     confidence.measure([half_space()], images(0.1, 0.2), [1], epsilons=(1.0,), draws=Draws(n=10))
     assert set(seen) == {(Domain.ATTACK, 1), (Domain.STUDY, 1)}
 

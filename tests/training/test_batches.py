@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies
 
 from smoothmix import data, methods
-from smoothmix.noise.addresses import Domain, gaussian
+from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 from smoothmix.training.batches import Ahead, Epoch, cut, prepared
 
 
@@ -28,7 +28,8 @@ def test_a_step_is_a_function_of_its_address() -> None:
     for a, b in zip(vars(direct).values(), vars(after_others).values(), strict=True):
         assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
     position = 5 * 64 + 10
-    expected = 0.5 * gaussian(3, Domain.TRAINING, 2, position, 1, (4, 1, 28, 28))[0]
+    draws = DrawRange(3, Domain.TRAINING, 2, position, 1)
+    expected = 0.5 * standard_normal(draws, (4, 1, 28, 28))[0]
     np.testing.assert_array_equal(direct.noise[:, 10].numpy(), expected.astype(np.float32))
     assert float(direct.mix.min()) >= 0
     assert float(direct.mix.max()) <= 0.5

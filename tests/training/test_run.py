@@ -21,7 +21,7 @@ from smoothmix.errors import CheckpointError, UsageError
 from smoothmix.networks import noisy
 from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import state_hash
-from smoothmix.noise.addresses import Domain, gaussian
+from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network, load_run
 from smoothmix.training.checkpoint import load_state
@@ -195,7 +195,8 @@ def test_noisy_accuracy_is_that_of_a_slow_loop(
     right = 0
     model.eval()
     for i in range(len(dataset)):
-        noise = torch.from_numpy(gaussian(0, Domain.EVALUATION, 0, i, 1, dataset.shape))
+        draws = DrawRange(0, Domain.EVALUATION, 0, i, 1)
+        noise = torch.from_numpy(standard_normal(draws, dataset.shape))
         right += int(model(dataset.images([i]) + 0.5 * noise).argmax() == dataset.labels[i])
     whole = noisy_accuracy(model, dataset, sigma=0.5, seed=0)
     assert whole == pytest.approx(right / len(dataset), abs=0.01)

@@ -28,8 +28,8 @@ from smoothmix.config import (
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.prepare import Prepared, one_thread_per_forward, prepared
 from smoothmix.networks.modes import device_of, has_own_mode
-from smoothmix.noise import addresses as randomness
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise import GAUSSIAN, Noise
+from smoothmix.noise.addresses import GRAIN, Domain, DrawRange
 
 Images = Iterator[tuple[int, int, Tensor]]
 """Number, label and pixels of each image."""
@@ -70,6 +70,8 @@ class Sampler:
     block: int = 256
     precision: Precision = "fp32"
     engine: Engine = "auto"
+    noise: Noise = GAUSSIAN
+    """Distribution of the noise."""
     recorded: str = ""
     """Name of the engine that a file was begun with; another is refused."""
     threads: int = field(init=False, default=1)
@@ -204,7 +206,7 @@ class Sampler:
     ) -> NDArray[np.int64]:
         # A whole block of large images would fill the memory. What is made at once is a grain of noise or more, in
         # whole pieces, so that forwards are cut where they would be anyway.
-        each = ready.piece * -(-randomness.GRAIN // ready.piece)
+        each = ready.piece * -(-GRAIN // ready.piece)
         votes = np.zeros(self.num_classes, dtype=np.int64)
         for start in range(first, first + count, each):
             votes += self._votes_at_once(
@@ -216,8 +218,8 @@ class Sampler:
         self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
     ) -> NDArray[np.int64]:
         shape = tuple(image.shape)
-        noisy = torch.from_numpy(randomness.gaussian(self.seed, domain, index, first, count, shape))
-        noisy.mul_(self.sigma).add_(image)
+        draws = DrawRange(self.seed, domain, index, first, count)
+        noisy = torch.from_numpy(self.noise.noisy_images(image.numpy(), draws, sigma=self.sigma))
         try:
             logits = ready(noisy)
         except Exception as error:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from smoothmix._process.world import SINGLE_PROCESS, World
 from smoothmix.networks.modes import device_of, eval_mode
 from smoothmix.networks.registry import Network
-from smoothmix.noise import addresses as randomness
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -65,9 +64,8 @@ def noisy_accuracy(
     with eval_mode(model), torch.inference_mode():
         for first in range(0, len(chosen), EVALUATION_BATCH)[world.rank :: world.size]:
             indices = chosen[first : first + EVALUATION_BATCH]
-            noise = torch.from_numpy(
-                randomness.gaussian(seed, Domain.EVALUATION, 0, first, len(indices), dataset.shape)
-            )
+            draws = DrawRange(seed, Domain.EVALUATION, item=0, first=first, count=len(indices))
+            noise = torch.from_numpy(standard_normal(draws, dataset.shape))
             x = noise.mul_(sigma).add_(dataset.images(indices))
             logits: Tensor = model(x.to(device, memory_format=torch.channels_last))
             right += int((logits.argmax(1).cpu().numpy() == dataset.labels[indices]).sum())

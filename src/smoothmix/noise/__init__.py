@@ -1,1 +1,53 @@
 """Noise distributions, and random numbers by address. No torch."""
+
+from smoothmix.errors import UsageError
+from smoothmix.noise.addresses import Domain, DrawRange, fresh_seed, standard_normal, stream
+from smoothmix.noise.base import Noise
+from smoothmix.noise.gaussian import GaussianNoise
+from smoothmix.noise.l1 import LaplaceNoise, UniformNoise
+from smoothmix.registry import ClassRegistry
+
+__all__ = [
+    "GAUSSIAN",
+    "NOISES",
+    "Domain",
+    "DrawRange",
+    "GaussianNoise",
+    "LaplaceNoise",
+    "Noise",
+    "UniformNoise",
+    "fresh_seed",
+    "make_noise",
+    "standard_normal",
+    "stream",
+]
+
+NOISES: ClassRegistry[Noise] = ClassRegistry(
+    "noise",
+    Noise,
+    group="smoothmix.noises",
+    own={
+        "gaussian": GaussianNoise,
+        "uniform": UniformNoise,
+        "laplace": LaplaceNoise,
+    },
+)
+"""Every noise distribution by its name; others by entry point or by `package.module:Class`."""
+
+GAUSSIAN = GaussianNoise()
+"""The noise of the field's certificates, and the default everywhere."""
+
+
+def make_noise(name: str) -> Noise:
+    """The noise of a name, with its default settings.
+
+    >>> make_noise("gaussian")
+    GaussianNoise()
+    """
+    try:
+        return NOISES[name]()
+    except TypeError as error:
+        # A class from outside may have fields without a default.
+        raise UsageError(
+            f"the noise {name} cannot be made from its name alone ({error})"
+        ) from error

@@ -1,31 +1,39 @@
-"""Random numbers by address: what is drawn depends on what it is for, never on who drew what before.
+"""Random numbers by address: a draw depends on its purpose, never on what was drawn before it.
 
-Every number comes from the counter-based generator Philox (Salmon et al., 2011). The seed is its key, and
-the address (domain, item, grain) is the upper part of its 256-bit counter, so that two addresses can never
-share a number: the streams are disjoint by construction, not by luck of a hash. numpy's Ziggurat turns them
-into normal deviates, nearly all by integer arithmetic and a table, so that they do not depend on the vector unit
-that a processor happens to have.
+All numbers come from the counter-based generator Philox (Salmon et al., 2011). The seed is its key,
+and the address (domain, item, grain) is the upper part of its 256-bit counter. Two addresses never
+share a number: their streams are disjoint by construction, not by the luck of a hash. numpy's
+Ziggurat turns them into normal deviates, nearly all by integer arithmetic and a table, so that they
+do not depend on the vector unit of the processor.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
+Pixels = NDArray[np.float32]
+
+Fill = Callable[[Generator, Pixels], object]
+"""Fills an array with random numbers from a generator."""
+
 GRAIN = 32
-"""Draws that share one stream. Part of the definition of the noise: changing it changes every draw."""
+"""Draws that share one stream. It is part of the noise's definition: a change changes every draw."""
 
 SCHEME = "philox4x64-ziggurat-32"
-"""Name of this way to address noise, recorded with every certificate file."""
+"""Name of this way to address Gaussian noise, recorded with every certificate file."""
 
 SEED_BITS = 64
 
 
 class Domain(IntEnum):
-    """What a random number is for. Numbers of different domains are independent for the same seed."""
+    """The purpose of a random number. For one seed, numbers of different domains are independent."""
 
     SELECTION = 0
     ESTIMATION = 1
@@ -40,13 +48,33 @@ class Domain(IntEnum):
     ATTACK = 10
 
 
+@dataclass(frozen=True, slots=True)
+class DrawRange:
+    """Draws `first` to `first + count - 1` of one item."""
+
+    seed: int
+    """Key of the generator."""
+
+    domain: Domain
+    """What the draws are for."""
+
+    item: int
+    """An image in certification; an epoch in training, where a draw is a position in the epoch."""
+
+    first: int
+    """Number of the first draw."""
+
+    count: int
+    """How many draws."""
+
+
 def fresh_seed() -> int:
-    """A seed from the operating system's entropy, for results that nobody could have prepared for."""
+    """A seed from the operating system's entropy, which nobody can prepare an input for."""
     return secrets.randbits(63)
 
 
-def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> np.random.Generator:
-    """The generator at one address. It holds 2**64 blocks of numbers before it would touch the next address.
+def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> Generator:
+    """The generator at one address. It has 2**64 blocks of numbers before the next address begins.
 
     >>> bool(stream(1, Domain.ORDER).random() == stream(1, Domain.ORDER).random())
     True
@@ -58,23 +86,40 @@ def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> np.rando
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
-def gaussian(
-    seed: int, domain: Domain, item: int, first: int, count: int, shape: tuple[int, ...]
-) -> NDArray[np.float32]:
-    """Standard normal draws `first` to `first + count - 1` of one item, as an array [count, *shape].
+def fill_draws(fill: Fill, draws: DrawRange, shape: tuple[int, ...]) -> Pixels:
+    """An array [count, *shape] of addressed draws, in which each is the same in every range.
 
-    Draw j is the same whichever range it is asked for in. `item` is an image in certification and an epoch in
-    training, where a draw is then the position of a sample in that epoch.
+    `fill` writes the numbers of one stream at a time, in the order of the array.
     """
-    noise = np.empty((count, *shape), dtype=np.float32)
-    last = first + count
+    noise = np.empty((draws.count, *shape), dtype=np.float32)
+    first = draws.first
+    last = first + draws.count
     for grain in range(first // GRAIN, -(-last // GRAIN)):
-        start, stop = grain * GRAIN, (grain + 1) * GRAIN
-        generator = stream(seed, domain, item, grain)
+        start = grain * GRAIN
+        stop = start + GRAIN
+        generator = stream(draws.seed, draws.domain, draws.item, grain)
         if first <= start and stop <= last:
-            generator.standard_normal(out=noise[start - first : stop - first], dtype=np.float32)
-        else:
-            whole = generator.standard_normal((GRAIN, *shape), dtype=np.float32)
-            low, high = max(first, start), min(last, stop)
-            noise[low - first : high - first] = whole[low - start : high - start]
+            fill(generator, noise[start - first : stop - first])
+            continue
+        # A draw's numbers depend on all before it in the stream, so the whole stream is drawn.
+        whole = np.empty((GRAIN, *shape), dtype=np.float32)
+        fill(generator, whole)
+        low = max(first, start)
+        high = min(last, stop)
+        noise[low - first : high - first] = whole[low - start : high - start]
     return noise
+
+
+def standard_normal(draws: DrawRange, shape: tuple[int, ...]) -> Pixels:
+    """Standard normal draws as an array [count, *shape].
+
+    >>> draws = DrawRange(seed=0, domain=Domain.TRAINING, item=0, first=40, count=2)
+    >>> standard_normal(draws, (1, 28, 28)).shape
+    (2, 1, 28, 28)
+    """
+    return fill_draws(fill_normal, draws, shape)
+
+
+def fill_normal(generator: Generator, out: Pixels) -> None:
+    """Fill an array with standard normal numbers."""
+    generator.standard_normal(out=out, dtype=np.float32)

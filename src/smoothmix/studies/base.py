@@ -155,14 +155,13 @@ class Case:
         import torch
 
         from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, unit_l2
-        from smoothmix.noise.addresses import Domain, gaussian
+        from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 
         if attack.epsilon == 0:
             return self.image
         shape, device = tuple(self.image.shape), self.sampler.device
-        noise = torch.from_numpy(
-            gaussian(self.draws.seed, Domain.ATTACK, self.index, 0, attack.copies, shape)
-        )
+        draws = DrawRange(self.draws.seed, Domain.ATTACK, self.index, 0, attack.copies)
+        noise = torch.from_numpy(standard_normal(draws, shape))
         x = self.image[None].to(device)
         # Pixels are clamped last: that brings every point nearer to x, so that it stays within the ball.
         limit = (ball(x, attack.epsilon),) if attack.epsilon is not None else ()

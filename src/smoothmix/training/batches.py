@@ -22,7 +22,7 @@ from torch import Tensor
 from smoothmix._process.world import World
 from smoothmix.data import AUGMENTATION_NUMBERS
 from smoothmix.errors import SmoothmixError
-from smoothmix.noise.addresses import Domain, gaussian, stream
+from smoothmix.noise.addresses import Domain, DrawRange, standard_normal, stream
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -108,14 +108,8 @@ class Epoch:
         positions = share or step[:1]
         where = slice(positions.start, positions.stop)
         images = self.order[where]
-        noise = gaussian(
-            self.seed,
-            Domain.TRAINING,
-            self.number,
-            positions.start,
-            len(positions),
-            (self.method.copies, *self.dataset.shape),
-        )
+        draws = DrawRange(self.seed, Domain.TRAINING, self.number, positions.start, len(positions))
+        noise = standard_normal(draws, (self.method.copies, *self.dataset.shape))
         return Batch(
             x=self.dataset.training_images(images, self.uniforms[where]),
             y=torch.from_numpy(self.dataset.labels[images]),

@@ -1,0 +1,84 @@
+"""What every noise distribution provides: addressed samples, and the radius that they certify."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import ArrayLike, NDArray
+
+from smoothmix.config import require_sigma
+from smoothmix.noise.addresses import DrawRange, Pixels, fill_draws
+from smoothmix.registry import address_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise(ABC):
+    """A distribution of noise: independent coordinates of mean 0 and standard deviation sigma.
+
+    A subclass says how to draw it, which radius a probability certifies, and in which norm. Its
+    fields, if it has any, are recorded in certificate files.
+    """
+
+    name: ClassVar[str]
+    """Name in files and for `--noise`; `package.module:Class` for classes from outside."""
+
+    scheme: ClassVar[str]
+    """How its random numbers are made from addresses; recorded, since it decides every vote."""
+
+    norm: ClassVar[str] = "L2"
+    """The norm in which radii are measured."""
+
+    fourth_moment: ClassVar[float] = math.nan
+    """Of one coordinate at sigma 1. Only the study of input-dependent noise needs it."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The address lets any process find a class from outside that a file names.
+        if "name" not in vars(cls):
+            cls.name = address_of(cls)
+
+    @abstractmethod
+    def fill(self, generator: Generator, out: Pixels) -> None:
+        """Fill an array with noise of standard deviation 1."""
+
+    @abstractmethod
+    def signed_radius(self, probability: ArrayLike, *, sigma: float) -> Floats:
+        """The certified radius for probabilities above 1/2, continued below as an odd function.
+
+        That is, f(1 - p) = -f(p). Callers near p = 1 pass the small number 1 - p, which has more
+        digits.
+        """
+
+    @abstractmethod
+    def probability(self, radius: ArrayLike, *, sigma: float) -> Floats:
+        """The probability that certifies a radius: the inverse of `signed_radius`."""
+
+    @property
+    def words(self) -> str:
+        """How reports name it."""
+        return f"{self.name} noise"
+
+    def radius(self, p_lower: ArrayLike, *, sigma: float) -> Floats:
+        """The radius certified by a lower bound on the top class's probability; 0 up to 1/2."""
+        require_sigma(sigma)
+        p = np.asarray(p_lower, dtype=np.float64)
+        return np.where(p > 0.5, self.signed_radius(np.maximum(p, 0.5), sigma=sigma), 0.0)
+
+    def sample(self, draws: DrawRange, shape: tuple[int, ...], *, sigma: float) -> Pixels:
+        """Addressed noise as an array [count, *shape]."""
+        noise = fill_draws(self.fill, draws, shape)
+        noise *= np.float32(sigma)
+        return noise
+
+    def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Pixels:
+        """The image with each of these draws added to it, as an array [count, *image.shape]."""
+        noisy = self.sample(draws, image.shape, sigma=sigma)
+        noisy += image
+        return noisy
