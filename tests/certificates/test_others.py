@@ -76,7 +76,7 @@ def test_settings_of_something_else_are_not_overwritten(tmp_path: Path, smoothmi
 def test_a_lock_file_of_something_else_stays(tmp_path: Path) -> None:
     theirs = tmp_path / "poetry.lock"
     theirs.write_text("packages")
-    with exclusive(theirs, what="poetry.tsv"):
+    with exclusive(tmp_path / "poetry.tsv"):
         pass
     assert theirs.read_text() == "packages"
 
@@ -92,7 +92,7 @@ def test_a_file_system_without_locks_is_warned_of(
         pytest.warns(
             UserWarning, match=r"c.tsv: its file system has no locks \(Function not implemented\)"
         ),
-        exclusive(tmp_path / "c.lock", what="c.tsv"),
+        exclusive(tmp_path / "c.tsv"),
     ):
-        assert not is_held(tmp_path / "c.lock")
+        assert not is_held(tmp_path / "c.tsv")
     assert not list(tmp_path.iterdir())

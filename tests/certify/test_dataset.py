@@ -202,7 +202,7 @@ def test_a_second_process_on_the_same_file_is_refused(
     run_folder: Path, tmp_path: Path, smoothmix: Run
 ) -> None:
     path = tmp_path / "c.tsv"
-    with exclusive(path.with_suffix(".lock"), what="c.tsv"):
+    with exclusive(path):
         result = smoothmix("certify", run_folder, *SETTINGS, "--out", path)
     assert result.code == 2
     assert "another smoothmix process is writing it" in result.err
@@ -211,9 +211,9 @@ def test_a_second_process_on_the_same_file_is_refused(
 def test_a_lock_dies_with_its_owner_and_is_not_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "c.lock").touch()  # as a killed process leaves it
     with (
-        exclusive(tmp_path / "c.lock", what="c"),
+        exclusive(tmp_path / "c.tsv"),
         pytest.raises(UsageError, match="another smoothmix process"),
-        exclusive(tmp_path / "c.lock", what="c"),
+        exclusive(tmp_path / "c.tsv"),
     ):
         pass
     assert not (tmp_path / "c.lock").exists()

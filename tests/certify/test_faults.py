@@ -205,7 +205,7 @@ def test_a_start_while_another_process_puts_the_parts_together(
             parts._remove(division.parts, read(path))
 
     monkeypatch.setattr(parts, "_refuse_more_images", meanwhile)
-    with exclusive(path.with_suffix(".lock"), what="c.tsv"):
+    with exclusive(path):
         assert parts.divide(path, settings, asked=None, usual=3).complete
     assert_same(path, expected)
 

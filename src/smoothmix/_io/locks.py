@@ -1,114 +1,127 @@
-"""One process at a time on one file: a lock that dies with its owner, however that dies."""
+"""One process at a time per output: a lock that ends with its owner, however that ends.
+
+The lock is a file of its own beside the output, never the output itself: an atomic replacement
+gives the output another inode, and a lock on the old inode would guard nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from smoothmix.errors import SmoothmixError, UsageError
 
 try:
     import fcntl
-except (
-    ImportError
-):  # pragma: no cover - Windows has no flock; two writers are then the user's own risk
-    fcntl = None  # type: ignore[assignment]
-
-try:
     import resource
-except ImportError:  # pragma: no cover - nor has it such a limit
+except ImportError:  # pragma: no cover - Windows has neither
+    fcntl = None  # type: ignore[assignment]
     resource = None  # type: ignore[assignment]
 
-OTHER_FILES = 128
-"""Open files that a process has besides its locks."""
+OTHER_OPEN_FILES = 128
+"""Open files that a process needs besides its locks."""
 
 
 class InUseError(UsageError):
-    """Something that another process is at work on at this moment."""
+    """Another process is writing this output right now."""
+
+
+def lock_path(output: Path) -> Path:
+    """The lock file of an output: the same one through every link to it.
+
+    The suffix is replaced, so that `c.tsv` and its settings `c.toml` share the lock `c.lock`.
+    """
+    # The folder's device and inode plus the resolved name identify the output. A file of that
+    # name in that folder has exactly this identity, and also works between machines that
+    # share the file system, unlike a lock in a temporary folder.
+    return Path(os.path.realpath(output)).with_suffix(".lock")
 
 
 @contextmanager
-def exclusive(path: Path, *, what: str) -> Iterator[None]:
-    """Hold the lock file `path` while the block runs; refused at once if another process holds it."""
-    descriptor = _acquire(path, what)
+def exclusive(output: Path, *, name: str | None = None) -> Iterator[None]:
+    """Hold the lock of `output` while the block runs; raises `InUseError` if another holds it.
+
+    `name` is what messages call the output, by default its path.
+    """
+    path = lock_path(output)
+    lock = _acquire(path, name or str(output))
     try:
         yield
     finally:
-        # Removed while still held: whoever opened it meanwhile sees that it is no longer the file at this path.
-        # Not so on Windows, where nothing is held, and no open file can be removed: there it stays.
-        if (
-            fcntl is not None and os.fstat(descriptor).st_size == 0
-        ):  # ours are empty; another's may have the name
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
+        # Removed while it is still held: whoever opened it meanwhile finds after locking that
+        # it has lost its name, and tries again.
+        _remove_if_empty(path)
+        lock.release()
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process that is alive holds the lock file `path`; one left by the dead does not count."""
-    if fcntl is None or not path.exists():
+def is_held(output: Path) -> bool:
+    """Whether a process that is alive holds the lock of `output`."""
+    if fcntl is None:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(lock_path(output), os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        # Shared, so that any number of processes may look at the same time.
+        # Shared, so that any number of processes may check at the same time. filelock has no
+        # shared locks, but uses the same flock.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False  # no locks on this file system
+        return False  # the file system has no locks
     finally:
         os.close(descriptor)
     return False
 
 
 def allow_open_files(count: int) -> None:
-    """Let this process hold so many locks at once: 1024 open files is the usual limit, and may be raised."""
+    """Let this process hold `count` locks at once; the usual limit is 1024 open files."""
     if resource is None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    needed = count + OTHER_OPEN_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < needed:
         raise SmoothmixError(
-            f"{count} parts need {wanted} open files to be put together, and this system allows {hard} (ulimit -Hn): "
-            "raise that, or use `smoothmix certificates merge`"
+            f"merging {count} shards needs {needed} open files, and this system allows {hard} "
+            "(ulimit -Hn): raise that limit, or use `smoothmix certificates merge`"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def _acquire(path: Path, what: str) -> int:
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UsageError(f"{what}: cannot be written ({error.strerror})") from error
-        if fcntl is None or (_lock(descriptor, what) and _is_current(descriptor, path)):
-            return descriptor
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, what: str) -> bool:
+def _acquire(path: Path, name: str) -> FileLock:
+    # filelock would make the folder, even for an output that is about to be refused.
+    if not path.parent.is_dir():
+        raise UsageError(f"{name}: cannot be written (there is no folder {path.parent})")
+    # Without flock, filelock would fall back to a lock that outlives a killed owner.
+    lock = FileLock(path, blocking=False, fallback_to_soft=False)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise InUseError(f"{what}: another smoothmix process is writing it") from None
+        lock.acquire()
+    except Timeout:
+        raise InUseError(f"{name}: another smoothmix process is writing it") from None
     except OSError as error:
+        if not path.exists():
+            raise UsageError(f"{name}: cannot be written ({error.strerror})") from error
+        if not os.access(path, os.W_OK):
+            raise UsageError(f"{name}: cannot be locked ({path.name}: {error.strerror})") from error
         warnings.warn(
-            f"{what}: its file system has no locks ({error.strerror}): see to it that only one process writes it",
-            stacklevel=5,
+            f"{name}: its file system has no locks ({error.strerror}): "
+            "make sure that only one process writes it",
+            stacklevel=4,
         )
-    return True
+    return lock
 
 
-def _is_current(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+def _remove_if_empty(path: Path) -> None:
+    # Our lock files are empty; a file with content belongs to another program.
+    # Windows cannot remove a file that is open: filelock removes it on release there.
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            path.unlink()

@@ -232,7 +232,7 @@ class Writer:
 def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
     """A writer that goes on where an earlier run with the same settings stopped; others are refused."""
     require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(path.with_suffix(".lock"), what=str(path)):
+    with exclusive(path):
         writer = Writer(path, settings)
         require_own_settings(path)
         earlier = load_settings(path) if path.exists() else None

@@ -52,11 +52,6 @@ class Part:
         """Its own file."""
         return self.whole.with_name(f"{self.whole.stem}-{self.number}-of-{self.parts}.tsv")
 
-    @property
-    def lock(self) -> Path:
-        """Held by the process that fills it, as for every certificate file."""
-        return self.path.with_suffix(".lock")
-
     def settings(self, whole: FileSettings) -> FileSettings:
         """Its settings, from those of the whole file."""
         return replace(whole, shard=self.shard)
@@ -160,7 +155,7 @@ class Division:
 
         Another process may have made it since we looked, and put it together with the rest.
         """
-        with exclusive(part.lock, what=str(part.path)):
+        with exclusive(part.path):
             if self.complete or not part.left(self.settings):
                 return False
             indices = set(part.settings(self.settings).indices)
@@ -189,11 +184,11 @@ class Division:
         """
         try:
             with ExitStack() as held:
-                held.enter_context(exclusive(self.path.with_suffix(".lock"), what=str(self.path)))
+                held.enter_context(exclusive(self.path))
                 there = self.parts if not self.complete else begun_parts(self.path, self.settings)
                 allow_open_files(len(there))
                 for part in there:
-                    held.enter_context(exclusive(part.lock, what=str(part.path)))
+                    held.enter_context(exclusive(part.path))
                 if not self.complete:
                     save(self._merged(), self.path)
                 whole = read(self.path)
@@ -225,7 +220,7 @@ def divide(path: Path, settings: FileSettings, *, asked: int | None, usual: int)
     What cannot be gone on with is refused: a damaged part, one of another run, one cut otherwise, one with more images.
     """
     require_own_settings(path)
-    being_written = is_held(require_tsv(path).with_suffix(".lock"))
+    being_written = is_held(require_tsv(path))
     # Before the whole file is looked at: once that is there, its parts vanish.
     begun = begun_parts(path, settings)
     _refuse_another_whole(path, settings)

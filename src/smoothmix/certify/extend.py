@@ -38,7 +38,7 @@ def extend_dataset(
     """
     require_tsv(path)
     new = path.with_name(f"{path.stem}-extending.tsv")
-    with exclusive(path.with_suffix(".lock"), what=str(path)):
+    with exclusive(path):
         old = _verified(path)
         settings = _extended(old, model, dataset, how, stopping)
         begun = load_settings(new)

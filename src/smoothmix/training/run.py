@@ -178,7 +178,7 @@ def _lock(folder: RunFolder, held: ExitStack) -> None:
     deadline = time.monotonic() + (LOCK_PATIENCE if restarted else 0.0)
     while True:
         try:
-            held.enter_context(exclusive(folder.lock, what=str(folder.path)))
+            held.enter_context(exclusive(folder.lock, name=str(folder.path)))
         except UsageError:
             if time.monotonic() >= deadline:
                 raise
