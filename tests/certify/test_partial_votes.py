@@ -198,8 +198,8 @@ def test_a_killed_run_goes_on_with_the_votes_that_were_kept(
     mode: str, tmp_path: Path, drawn: list[int]
 ) -> None:
     path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
-    script = f"import test_certify_begun as here; here.die({str(path)!r}, {mode!r})"
-    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
+    script = f"import tests.certify.test_partial_votes as here; here.die({str(path)!r}, {mode!r})"
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     in_work = read(begun_path(path)).rows
     kept = sum(row.n or 0 for row in in_work)

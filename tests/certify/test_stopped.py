@@ -125,9 +125,9 @@ def fill_the_disk(path: str) -> None:
 def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None:
     """In mode anytime the images in work find no room either, which must not be all that is heard."""
     path = tmp_path / "a.tsv"
-    script = f"import test_certify_stopped as here; here.fill_the_disk({str(path)!r})"
+    script = f"import tests.certify.test_stopped as here; here.fill_the_disk({str(path)!r})"
     argv = [sys.executable, "-c", script]
-    failed = subprocess.run(argv, cwd=ROOT / "tests", check=False, capture_output=True, text=True)
+    failed = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
     assert failed.returncode == 1
     last = failed.stderr.splitlines()[-1]
     assert "a.tsv: image" in last

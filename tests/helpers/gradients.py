@@ -1,4 +1,4 @@
-"""The gradients of every step of a short run, in this process or in several: torchrun gradient_cases.py FOLDER."""
+"""The gradients of every step of a short run, in this process or in several: torchrun gradients.py FOLDER."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of several processes that tell each other something: exchange_cases.py CASE."""
+"""One of several processes that tell each other something: shared_memory.py CASE."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def test_a_study_that_is_killed_attacks_no_image_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "begun"
-    script = f"import test_study_begun as here; here.die({str(path)!r})"
-    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT / "tests", check=False)
+    script = f"import tests.studies.test_partial as here; here.die({str(path)!r})"
+    killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     whole = measured(tmp_path / "whole")
     with monkeypatch.context() as patched:

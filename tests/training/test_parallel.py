@@ -92,8 +92,8 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
         "--nproc-per-node",
         "3",
     ]
-    script = str(ROOT / "tests" / "gradient_cases.py")
-    job = jobs.start([*launcher, script, str(tmp_path)], PYTHONPATH=str(ROOT / "tests"))
+    script = str(ROOT / "tests" / "helpers" / "gradients.py")
+    job = jobs.start([*launcher, script, str(tmp_path)], PYTHONPATH=str(ROOT))
     assert job.wait() == 0, job.said
     many = torch.load(tmp_path / "gradients.pt")
     for name, case in gradient_cases.METHODS.items():

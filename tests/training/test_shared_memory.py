@@ -23,8 +23,8 @@ from tests.helpers.processes import Job, Jobs, tiny_run, until_saved, weights_in
 
 
 def ranks(jobs: Jobs, case: str, world_size: int) -> list[Job]:
-    script = [sys.executable, str(ROOT / "tests" / "exchange_cases.py"), case]
-    return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT / "tests"))
+    script = [sys.executable, str(ROOT / "tests" / "helpers" / "shared_memory.py"), case]
+    return jobs.ranks([script] * world_size, PYTHONPATH=str(ROOT))
 
 
 @pytest.mark.skipif(
