@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
+from smoothmix import networks
 from smoothmix.config import Precision
 from smoothmix.inference.sampler import Sampler
-from smoothmix.networks import registry as models
 from smoothmix.noise.addresses import Domain
 
 SIGMA = 0.5
@@ -59,8 +59,8 @@ REFERENCE = "as the field writes it, fp32"
 def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     """The reference and ours, on the same weights."""
     torch.manual_seed(0)
-    ours = models.build(network).eval()
-    theirs = FieldLeNet().eval() if network == "lenet" else models.build(network).eval()
+    ours = networks.build(network).eval()
+    theirs = FieldLeNet().eval() if network == "lenet" else networks.build(network).eval()
     theirs.load_state_dict(dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True)))
     image, draws = torch.rand(SHAPES[network]), DRAWS[network]
 
@@ -84,7 +84,7 @@ def measure(network: str, *, threads: int, repeats: int = 7) -> list[Line]:
             raise AssertionError(f"the ways do not count the same votes: {votes}")
 
     medians = take_turns(partial(ways, network), repeats, threads=threads, check=check)
-    model = models.build(network).eval()
+    model = networks.build(network).eval()
     per_draw = operations(lambda: model(torch.rand(1, *SHAPES[network])))
     return [
         Line(

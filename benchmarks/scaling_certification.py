@@ -25,11 +25,11 @@ N0, N = 100, 1_000
 
 NETWORK = """
 import torch
-from smoothmix.networks import registry as models
+from smoothmix import networks
 
 def make():
     torch.manual_seed(0)
-    return models.build("lenet")
+    return networks.build("lenet")
 """
 
 BETWEEN_LOOKS = 0.01

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
+from smoothmix import networks
 from smoothmix.inference.malloc import keep_freed_memory
 from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
-from smoothmix.networks import registry as models
 
 SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
 REFERENCE = "as the field writes it, fp32"
@@ -171,7 +171,7 @@ def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     torch.manual_seed(0)
     theirs, nets = (
         field_lenet(),
-        [models.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)],
+        [networks.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)],
     )
     for net in nets:
         net.load_state_dict(dict(zip(net.state_dict(), theirs.state_dict().values(), strict=True)))
@@ -203,7 +203,7 @@ def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
             raise AssertionError(f"the ways do not compute the same loss: {losses}")
 
     medians = take_turns(partial(ways, name), repeats, threads=threads, check=check)
-    model = models.build("lenet").eval()
+    model = networks.build("lenet").eval()
     needed = case.passes * operations(lambda: model(torch.rand(1, 1, 28, 28)))
     return [
         Line(

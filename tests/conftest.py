@@ -17,8 +17,8 @@ import torch
 from hypothesis import settings
 from torch import nn
 
+from smoothmix import networks
 from smoothmix.cli import main
-from smoothmix.networks import registry as models
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Request
@@ -100,6 +100,8 @@ def smoothmix(
 
     def run(*args: object) -> Result:
         monkeypatch.chdir(tmp_path)
+        # A command adds its folder, which the next test must not import from.
+        monkeypatch.setattr(sys, "path", sys.path[:])
         capfd.readouterr()
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)  # shown to the person, as outside of tests
@@ -127,7 +129,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 def untrained_run(tmp_path: Path, smoothmix: Run) -> str:
     """The name of an imported run: a network as it was drawn, sigma 0.5, the sample."""
     torch.manual_seed(0)
-    torch.save(models.build("lenet").body.state_dict(), tmp_path / "x.pt")
+    torch.save(networks.build("lenet").body.state_dict(), tmp_path / "x.pt")
     options = ("--network", "lenet", "--sigma", 0.5, "--data", "sample", "--out", "run")
     assert smoothmix("import", "x.pt", *options).code == 0
     return "run"

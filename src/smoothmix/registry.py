@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
-from smoothmix.errors import UsageError, unknown_name
+from smoothmix.errors import UsageError, shown, unknown_name
 
 T = TypeVar("T")
 
@@ -38,13 +38,19 @@ def load_object(address: str) -> object:
     'Fraction'
     """
     if not is_address(address):
-        raise UsageError(f"{address!r} is no address: give package.module:name")
+        raise UsageError(f"{shown(address)!r} is no address: give package.module:name")
     module_name, _, attribute = address.partition(":")
+    if module_name.endswith(".py"):
+        module_name = module_name.removesuffix(".py")
+        raise UsageError(
+            f"{address!r} names a file: give the module without .py, {module_name}:{attribute}"
+        )
     try:
         module = import_module(module_name)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise UsageError(
-            f"cannot import {module_name} ({error}): install it, or run from the folder that holds it"
+            f"cannot import {module_name} ({error}): "
+            "install it, or run the command in the folder that holds it"
         ) from error
     try:
         return getattr(module, attribute)
@@ -98,7 +104,8 @@ class Registry(Generic[T]):
             return self._from_package(self._installed[name])
         if is_address(name):
             return self.adopt(name, load_object(name))
-        raise unknown_name(self.kind, name, self)
+        unknown = unknown_name(self.kind, name, self)
+        raise UsageError(f"{unknown}; one of your own is named by package.module:name")
 
     def adopt(self, name: str, value: object) -> T:
         """What a value from outside becomes here; a subclass may check it or wrap it."""

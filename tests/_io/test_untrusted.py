@@ -16,7 +16,7 @@ from torch import nn
 
 from smoothmix._io.torch_files import load_plain
 from smoothmix.errors import CheckpointError
-from smoothmix.networks.weights import import_checkpoint, load_weights
+from smoothmix.networks import import_checkpoint, load_weights
 
 MODEL = nn.Linear(4, 4, bias=False)
 LEGACY = b"".join(

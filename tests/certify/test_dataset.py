@@ -233,9 +233,9 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
     """Counts are kept, not samples: what certification adds at n=100,000 is what a block needs."""
     script = """
 import resource, torch
-from smoothmix.networks import registry as models
+from smoothmix import networks
 from smoothmix.certify.smoothed import Smoothed
-model, image = models.build("lenet").eval(), torch.rand(1, 1, 28, 28)
+model, image = networks.build("lenet").eval(), torch.rand(1, 1, 28, 28)
 smoothed = Smoothed(model, sigma=0.5, num_classes=10, block=1000)
 smoothed.certify(image, n0=10, n=10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from smoothmix import certificates
+from smoothmix import certificates, networks
 from smoothmix.config import RunConfig
-from smoothmix.networks import registry as models
 from smoothmix.networks.weights import save_weights, state_hash
 from tests.conftest import Run, command
 from tests.helpers.certificates import our_file
@@ -163,7 +162,7 @@ def test_a_published_checkpoint_is_imported_and_certified(
     smoothmix: Run, tmp_path: Path, layout: str
 ) -> None:
     torch.manual_seed(3)
-    network = models.build("lenet")
+    network = networks.build("lenet")
     weights = {layout + name: value for name, value in network.body.state_dict().items()}
     content = {
         "epoch": 90,

@@ -39,7 +39,7 @@ from smoothmix.data.idx import IdxFile, parse_idx, read_at_most, read_idx
 from smoothmix.data.pickles import read_batch
 from smoothmix.data.source import Request
 from smoothmix.errors import DataError, SmoothmixError
-from smoothmix.networks.weights import import_checkpoint, load_weights
+from smoothmix.networks import import_checkpoint, load_weights
 from smoothmix.report.sections import read_section
 from smoothmix.training.checkpoint import load_state
 from tests.helpers.certificates import FIELD_HEADER, our_file

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from smoothmix.methods import make
-from smoothmix.networks.registry import Network, Normalise
+from smoothmix.networks import Network, Normalise
 
 
 @dataclass(frozen=True)

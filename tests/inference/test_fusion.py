@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from smoothmix import networks
 from smoothmix.inference import fusion
 from smoothmix.inference.fusion import FusedConvolution, fused
-from smoothmix.networks import registry as models
 
 
 class Block(nn.Module):
@@ -68,7 +68,7 @@ def test_only_what_nobody_else_can_see_is_written_over(name: str) -> None:
 
 
 def test_every_block_of_a_residual_network_adds_in_place() -> None:
-    twin = fused(models.build("cifar_resnet20").eval())
+    twin = fused(networks.build("cifar_resnet20").eval())
     assert twin is not None
     assert len(additions(twin)) == 9
 
@@ -110,12 +110,12 @@ def test_other_convolutions_are_not_computed_in_pairs(options: dict[str, int]) -
 FAULTS = """
 import resource, sys
 import torch
-from smoothmix.networks import registry as models
+from smoothmix import networks
 from smoothmix.inference.prepare import prepared
 
 torch.set_num_threads(1)
 images = torch.rand(64, 3, 32, 32)
-ready = prepared(models.build("cifar_resnet20"), (3, 32, 32), block=64)
+ready = prepared(networks.build("cifar_resnet20"), (3, 32, 32), block=64)
 for number in range(14):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     ready(images)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from smoothmix import networks
 from smoothmix.config import FUSED
 from smoothmix.inference.fusion import FusedConvolution, folded, fused
 from smoothmix.inference.prepare import engine_name, piece_size, prepared
 from smoothmix.inference.sampler import Sampler
-from smoothmix.networks import registry as models
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
 
@@ -59,7 +59,7 @@ class Residual(nn.Module):
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
-    "cifar_resnet20": lambda: models.build("cifar_resnet20", num_classes=5),
+    "cifar_resnet20": lambda: networks.build("cifar_resnet20", num_classes=5),
     "operators": lambda: Residual(lambda a, b: a + b, torch.relu),
     "other order": lambda: Residual(lambda a, b: b + a, F.relu),
     "in place": lambda: Residual(lambda a, b: a.add_(b), lambda a: a.relu_()),
@@ -224,7 +224,7 @@ def test_folding_is_exact_to_rounding() -> None:
 )
 def test_the_engine_has_a_name(name: str, options: dict[str, str], engine: str) -> None:
     shape = (1, 28, 28) if name == "lenet" else (3, 32, 32)
-    assert engine_name(models.build(name), shape, **options) == engine  # type: ignore[arg-type]
+    assert engine_name(networks.build(name), shape, **options) == engine  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 224, 224), (3, 2000, 2000), (7,)])

@@ -8,8 +8,8 @@ import time
 import torch
 from torch import Tensor, nn
 
+from smoothmix import networks
 from smoothmix.inference.speed import WAYS, Way, measure
-from smoothmix.networks import registry as models
 from tests.conftest import Run
 
 SECONDS_A_DRAW = 0.001
@@ -52,13 +52,13 @@ def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
 
 
 def test_ways_that_come_to_the_same_are_measured_once() -> None:
-    lenet = measure(models.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
+    lenet = measure(networks.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
     assert [(x.engine, x.way.precision) for x in lenet] == [
         ("torch-cpu", "fp32"),
         ("torch-cpu", "bf16"),
     ]
     resnet = measure(
-        models.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01
+        networks.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01
     )
     assert [x.way for x in resnet] == list(WAYS)
     assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu"]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils import weight_norm
 
 import smoothmix as sm
+from smoothmix import networks
 from smoothmix.inference.fusion import fused
 from smoothmix.inference.prepare import (
     OneAtATime,
@@ -24,7 +25,6 @@ from smoothmix.inference.prepare import (
     prepared,
 )
 from smoothmix.inference.sampler import Sampler
-from smoothmix.networks import registry as models
 from smoothmix.noise.addresses import Domain
 from tests.conftest import small_convnet
 
@@ -139,7 +139,7 @@ def test_networks_of_other_threads_run_on_while_one_is_looked_at() -> None:
     """Looking at a network wraps the methods of all others for a moment."""
     original, ours, theirs = (
         nn.Module.__call__,
-        models.build("cifar_resnet20"),
+        networks.build("cifar_resnet20"),
         small_convnet().eval(),
     )
     images, stop = torch.rand(2, 1, 28, 28), threading.Event()

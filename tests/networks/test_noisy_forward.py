@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothmix.networks import registry as models
+from smoothmix import networks
 from smoothmix.networks.noisy import noisy_forward, noisy_logits
 from tests.conftest import small_convnet
 
@@ -20,9 +20,9 @@ def test_a_network_of_ours_sees_the_noise_once_and_gives_the_same_logits_and_gra
     name: str, size: int
 ) -> None:
     torch.manual_seed(0)
-    model = models.build(name).double().eval()
+    model = networks.build(name).double().eval()
     x = torch.rand(
-        2, models.NETWORKS[name].channels, size, size, dtype=torch.float64, requires_grad=True
+        2, networks.NETWORKS[name].channels, size, size, dtype=torch.float64, requires_grad=True
     )
     noise = 0.5 * torch.randn(3, *x.shape, dtype=torch.float64)
     quick, plain = noisy_forward(model, noise)(x), noisy_logits(model, x, noise)
@@ -50,15 +50,17 @@ class Doubled(nn.Conv2d):
 @pytest.mark.parametrize(
     "network",
     [
-        models.Network(
+        networks.Network(
             nn.Identity(),
             nn.Sequential(nn.Conv2d(1, 4, 3, padding=1, padding_mode="reflect"), nn.Flatten()),
         ),
-        models.Network(nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten())),
-        models.Network(nn.Identity(), nn.Sequential(Doubled(1, 4, 3), nn.Flatten())),
-        models.Network(nn.Sigmoid(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
-        models.Network(
-            nn.Sequential(models.Normalise([0.5], [0.3])),
+        networks.Network(
+            nn.Identity(), nn.Sequential(nn.Conv2d(1, 4, 3, dilation=2), nn.Flatten())
+        ),
+        networks.Network(nn.Identity(), nn.Sequential(Doubled(1, 4, 3), nn.Flatten())),
+        networks.Network(nn.Sigmoid(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten())),
+        networks.Network(
+            nn.Sequential(networks.Normalise([0.5], [0.3])),
             nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten()),
         ),
     ],

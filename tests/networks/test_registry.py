@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.errors import UsageError
-from smoothmix.networks.registry import NETWORKS, NORMALISATION, MaxPool, Network, Normalise, build
-from smoothmix.networks.weights import load_function
+from smoothmix.networks import NETWORKS, NORMALISATION, Network, Normalise, build
+from smoothmix.networks.lenet import MaxPool
 
 SMALL = ["lenet", "cifar_resnet20"]
 
@@ -262,7 +263,7 @@ def test_gradient_reaches_every_weight_and_the_image() -> None:
             {"name": "lenet", "normalisation": "cifar"},
             "unknown normalisation 'cifar': did you mean 'cifar10'",
         ),
-        ({"name": "lenet", "normalisation": ((0.5,), (0.0,))}, "positive deviations"),
+        ({"name": "lenet", "normalisation": ((0.5,), (0.0,))}, "positive standard deviations"),
         ({"name": "lenet", "normalisation": ((0.5,), (0.5, 0.5))}, "as many means"),
     ],
 )
@@ -274,17 +275,46 @@ def test_what_cannot_be_built_is_said_in_a_sentence(
     assert sentence in str(caught.value)
 
 
+OWN_NETWORKS = """
+import torch
+from torch import nn
+
+from smoothmix.networks import Architecture
+
+
+def linear(outputs=2):
+    return nn.Linear(3, outputs)
+
+
+def flat(num_classes, channels, size):
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * size**2, num_classes))
+
+
+def passes_on(**options):
+    return nn.LazyLinear(options.get("num_classes", 1000))
+
+
+def text():
+    return "no network"
+
+
+def broken():
+    raise RuntimeError("out of ideas")
+
+
+number = 3
+network = nn.Linear(3, 2)
+described = Architecture(builder=flat, channels=1, size=4, num_classes=3, any_size=False)
+"""
+
+
 @pytest.fixture
 def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder to work in with somebody's module of networks, and imports as they were afterwards."""
-    (tmp_path / "own_networks.py").write_text(
-        "import torch\n\ndef linear(outputs=2):\n    return torch.nn.Linear(3, outputs)\n\n"
-        "def text():\n    return 'no network'\n\nnumber = 3\n"
-    )
+    """Modules with somebody's networks that can be imported, and imports as before afterwards."""
+    (tmp_path / "own_networks.py").write_text(OWN_NETWORKS)
     (tmp_path / "own_mistake.py").write_text("def broken(:\n")
     (tmp_path / "own_needs.py").write_text("import not_installed_anywhere\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     yield
     for name in [name for name in sys.modules if name.startswith("own_")]:
         del sys.modules[name]
@@ -292,31 +322,83 @@ def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("own_code")
 def test_function_of_ones_own_builds_a_network() -> None:
-    function = load_function("own_networks:linear")
-    assert function(outputs=5)(torch.zeros(1, 3)).shape == (1, 5)
-    assert load_function("torch.nn:Identity")()(3) == 3
+    network = build("own_networks:linear")
+    assert isinstance(network, nn.Linear)
+    assert network(torch.zeros(1, 3)).shape == (1, 2)
+    assert build("torch.nn:Identity")(3) == 3
+
+
+@pytest.mark.usefixtures("own_code")
+def test_a_function_gets_the_options_that_it_has_parameters_for() -> None:
+    network = build("own_networks:flat", num_classes=5, channels=2, size=3)
+    assert network(torch.zeros(1, 2, 3, 3)).shape == (1, 5)
+    assert build("own_networks:linear", num_classes=5, channels=2, size=3).out_features == 2
+    assert build("own_networks:passes_on", num_classes=5, size=3).out_features == 5
+    assert build("own_networks:passes_on").out_features == 1000
+
+
+@pytest.mark.usefixtures("own_code")
+def test_a_network_from_outside_is_normalised_on_request() -> None:
+    options = {"num_classes": 5, "channels": 1, "size": 3}
+    bare = build("own_networks:flat", **options, normalisation="none")
+    assert isinstance(bare, nn.Sequential)
+    wrapped = build("own_networks:flat", **options, normalisation=((0.5,), (0.2,)))
+    assert isinstance(wrapped, Network)
+    images = torch.rand(2, 1, 3, 3)
+    torch.testing.assert_close(wrapped(images), wrapped.body((images - 0.5) / 0.2))
+
+
+@pytest.mark.usefixtures("own_code")
+def test_an_architecture_from_outside_brings_its_facts() -> None:
+    assert NETWORKS["own_networks:described"].num_classes == 3
+    assert build("own_networks:described", size=4)(torch.zeros(1, 1, 4, 4)).shape == (1, 3)
+    with pytest.raises(UsageError, match="takes images of 4x4 pixels, not 5x5"):
+        build("own_networks:described", size=5)
 
 
 @pytest.mark.usefixtures("own_code")
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        ("own_networks", "write package.module:function"),
-        ("own_networks:", "write package.module:function"),
-        (":linear", "write package.module:function"),
-        ("./own_networks.py:linear", "write package.module:function"),
-        ("nowhere_to_be_found:f", "cannot import 'nowhere_to_be_found'"),
-        ("own_mistake:broken", "cannot import 'own_mistake': invalid syntax"),
+        ("own_networks", "one of your own is named by package.module:name"),
+        ("own_networks:", "one of your own is named by package.module:name"),
+        (":linear", "one of your own is named by package.module:name"),
+        ("./own_networks.py:linear", "one of your own is named by package.module:name"),
+        ("own_networks.py:linear", "give the module without .py, own_networks:linear"),
+        ("nowhere_to_be_found:f", "cannot import nowhere_to_be_found"),
+        ("own_mistake:broken", "cannot import own_mistake (invalid syntax"),
         ("own_needs:f", "No module named 'not_installed_anywhere'"),
-        ("own_networks:cubic", "there is no function 'cubic' in 'own_networks'"),
-        ("own_networks:number", "there is no function 'number' in 'own_networks'"),
+        ("own_networks:cubic", "the module own_networks has no 'cubic'"),
+        ("own_networks:number", "own_networks:number is not a function"),
+        ("own_networks:network", "is a network: name a function that builds and returns it"),
         ("own_networks:text", "must return a torch.nn.Module, not str"),
+        ("own_networks:broken", "own_networks:broken raised RuntimeError: out of ideas"),
     ],
 )
 def test_functions_that_will_not_do(spec: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        load_function(spec)()
+        build(spec)
     assert sentence in str(caught.value)
+
+
+def test_the_library_does_not_import_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_here.py").write_text(OWN_NETWORKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    before = list(sys.path)
+    with pytest.raises(UsageError, match="cannot import own_here"):
+        build("own_here:linear")
+    assert sys.path == before
+
+
+def test_names_and_facts_are_known_without_torch() -> None:
+    code = (
+        "import sys; from smoothmix.networks import NETWORKS; "
+        "assert NETWORKS['lenet'].num_classes == 10; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_pooling_without_a_gradient_gives_the_same_numbers() -> None:

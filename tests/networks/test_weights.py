@@ -17,8 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.errors import CheckpointError
-from smoothmix.networks.registry import Network, build, cifar_resnet
-from smoothmix.networks.weights import import_checkpoint, load_weights, save_weights, state_hash
+from smoothmix.networks import (
+    Network,
+    build,
+    import_checkpoint,
+    load_weights,
+    save_weights,
+    state_hash,
+)
+from smoothmix.networks.resnet import cifar_resnet
 
 LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))

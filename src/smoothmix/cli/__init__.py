@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensError
 
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
     warnings.showwarning = partial(_show_warning, debug=debug)
+    _allow_imports_from_working_folder()
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
         return result if isinstance(result, int) else 0
@@ -87,6 +89,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
+
+
+def _allow_imports_from_working_folder() -> None:
+    """Let `package.module:name` find modules in the working folder, as `python -m` does."""
+    # At the end: a file here must not replace a module that this program or a library imports.
+    try:
+        here = str(Path.cwd())
+    except FileNotFoundError:
+        # Deleted meanwhile: what does not import from it still works.
+        return
+    if here not in sys.path:
+        sys.path.append(here)
 
 
 def _fail(message: str, code: int, debug: bool) -> int:

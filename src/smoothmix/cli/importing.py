@@ -30,7 +30,8 @@ def import_checkpoint(
     checkpoint
         The file.
     network
-        What it holds: lenet, cifar_resnet20, cifar_resnet110 or resnet50.
+        What it holds: lenet, cifar_resnet20, cifar_resnet110, resnet50, or a function of your own that builds it,
+        package.module:function.
     sigma
         The noise it was trained with.
     data
@@ -47,13 +48,14 @@ def import_checkpoint(
     """
     from smoothmix.config import RunConfig, require
     from smoothmix.data import known_shape
-    from smoothmix.networks.registry import architecture
-    from smoothmix.networks.weights import import_checkpoint as read_checkpoint
-    from smoothmix.networks.weights import save_weights
+    from smoothmix.networks import NETWORKS, save_weights
+    from smoothmix.networks import import_checkpoint as read_checkpoint
     from smoothmix.runs.folder import RunFolder
     from smoothmix.runs.load import build_network
 
-    usual = architecture(network)
+    usual = NETWORKS[network]
+    if num_classes is None:
+        num_classes = usual.num_classes or RunConfig.num_classes
     folder = RunFolder(out)
     require(not folder.config.exists(), f"{out}: holds a run already; choose another --out")
     config = RunConfig(
@@ -61,7 +63,7 @@ def import_checkpoint(
         network=network,
         method={"name": method, "sigma": sigma},
         normalisation=normalisation or usual.normalisation,
-        num_classes=usual.num_classes if num_classes is None else num_classes,
+        num_classes=num_classes,
         image_shape=known_shape(data) or (),
         notes=(f"imported from {checkpoint.name}",),
     )

@@ -80,18 +80,12 @@ def _from_folder(run: Path) -> Target:
 
 
 def _from_function(spec: str, weights: Path | None) -> Target:
-    from smoothmix.networks.weights import load_function, load_weights, state_hash
+    from smoothmix.networks import build, load_weights, state_hash
 
-    try:
-        network = load_function(spec)().eval()
-        again = load_function(spec)() if weights is None else network
-    except UsageError:
-        raise
-    except Exception as error:  # a person's own function may raise anything; --debug shows where
-        raise UsageError(f"{spec} raised {type(error).__name__}: {error}") from error
+    network = build(spec).eval()
     if weights is not None:
         load_weights(network, weights)
-    elif state_hash(network) != state_hash(again):
+    elif state_hash(network) != state_hash(build(spec)):
         warnings.warn(
             f"{spec} gives other weights each time: --weights names a file with trained ones",
             stacklevel=2,

@@ -12,7 +12,7 @@ from torch import nn
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """The network in eval mode, each of its parts put back into its own mode afterwards."""
+    """The network in eval mode; afterwards each of its modules is in the mode it was in before."""
     # A frozen TorchScript network has no mode.
     training = [module for module in model.modules() if getattr(module, "training", False)]
     try:
@@ -25,18 +25,18 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def has_own_mode(module: nn.Module) -> bool:
-    """Whether a part in training mode does more on `eval()` than torch does: then only its owner can switch it.
+    """Whether a module in training mode overrides `train` or `eval`: only its owner can switch it.
 
-    To call it on a copy is no way out: it may write into the weights, which copies share.
+    To call them on a copy is no way out: they may write into the weights, which copies share.
     """
+    if not getattr(module, "training", False):
+        return False
     kind = type(module)
-    return getattr(module, "training", False) and (kind.train, kind.eval) != (
-        nn.Module.train,
-        nn.Module.eval,
-    )
+    return kind.train is not nn.Module.train or kind.eval is not nn.Module.eval
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the network's weights are."""
-    tensor = next(chain(model.parameters(), model.buffers()), None)
-    return torch.device("cpu") if tensor is None else tensor.device
+    """The device that the network's weights are on; the CPU for a network without any."""
+    for tensor in chain(model.parameters(), model.buffers()):
+        return tensor.device
+    return torch.device("cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,62 +12,78 @@ from torch import Tensor, nn
 
 from smoothmix._process.world import SINGLE_PROCESS, World
 from smoothmix.networks.modes import device_of, eval_mode
-from smoothmix.networks.registry import Network
+from smoothmix.networks.network import Network
 from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
 
-def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-    """Logits [copies, batch, classes] of x + noise, where noise is [copies, batch, ...]: one forward for all.
+EVALUATED_IMAGES = 10_000
+"""Most images that `noisy_accuracy` classifies."""
 
-    They are in float32 or better, so that what is computed from them is too when the network runs in bf16.
+EVALUATION_BATCH = 500
+
+
+def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
+    """Logits [copies, batch, classes] of x + noise, with noise [copies, batch, ...].
+
+    One forward serves all copies. The logits are in float32 or better also if the network runs in bf16, and so is what is computed from
+    them.
     """
     return _by_copy(model((x + noise).flatten(0, 1)), noise)
 
 
 def noisy_forward(model: nn.Module, noise: Tensor) -> Callable[[Tensor], Tensor]:
-    """x -> logits of x + noise as `noisy_logits` gives them, for many x under one noise and without weight gradients.
+    """A function of x that returns the logits of x + noise, as `noisy_logits` does.
 
-    A network of ours begins with an affine map, A(x + d) = A(x) + L(d). Its part of the noise is computed once, and
-    A sees each image once instead of once a copy; so does its gradient, the dearest of an attack. One copy has nothing
-    to gain from that.
+    It is for many x with the same noise, and gives no gradient for the first layer's weights.
     """
-    front = model.front() if isinstance(model, Network) and len(noise) > 1 else None
-    if front is None:
+    split = None
+    if isinstance(model, Network) and len(noise) > 1:
+        split = model.split()
+    if split is None:
         return lambda x: noisy_logits(model, x, noise)
-    affine, linear, rest = front
+
+    # The first layers are an affine map A with linear part L, and A(x + d) = A(x) + L(d). L(d) is
+    # computed once. A(x), and its gradient, which is the most expensive of an attack, is computed
+    # once per image instead of once per copy.
     with torch.no_grad():
-        mapped = linear(noise.flatten(0, 1))
+        mapped = split.linear(noise.flatten(0, 1))
     offset = mapped.unflatten(0, noise.shape[:2])  # type: ignore[no-untyped-call]
-    return lambda x: _by_copy(rest((affine(x) + offset).flatten(0, 1)), noise)
+
+    def forward(x: Tensor) -> Tensor:
+        inner = split.affine(x) + offset
+        return _by_copy(split.rest(inner.flatten(0, 1)), noise)
+
+    return forward
 
 
 def _by_copy(logits: Tensor, noise: Tensor) -> Tensor:
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).view(*noise.shape[:2], -1)
-
-
-EVALUATED_IMAGES = 10_000
-EVALUATION_BATCH = 500
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return precise.view(*noise.shape[:2], -1)
 
 
 def noisy_accuracy(
     model: nn.Module, dataset: Dataset, *, sigma: float, seed: int, world: World = SINGLE_PROCESS
 ) -> float:
-    """Share of images, each with one noise, that the network classifies right; of very many, an even selection.
+    """Share of images that the network classifies correctly, each with one noise sample.
 
-    With several processes, this one's part of it: their sum is the accuracy.
+    Of more than `EVALUATED_IMAGES`, an even selection is classified. With several processes, each
+    returns its part of the accuracy: their sum is the accuracy.
     """
     device = device_of(model)
-    chosen = np.arange(0, len(dataset), -(-len(dataset) // EVALUATED_IMAGES))
-    right = 0
+    spacing = math.ceil(len(dataset) / EVALUATED_IMAGES)
+    chosen = np.arange(0, len(dataset), spacing)
+    batches = range(0, len(chosen), EVALUATION_BATCH)
+    correct = 0
     with eval_mode(model), torch.inference_mode():
-        for first in range(0, len(chosen), EVALUATION_BATCH)[world.rank :: world.size]:
+        for first in batches[world.rank :: world.size]:
             indices = chosen[first : first + EVALUATION_BATCH]
             draws = DrawRange(seed, Domain.EVALUATION, item=0, first=first, count=len(indices))
             noise = torch.from_numpy(standard_normal(draws, dataset.shape))
             x = noise.mul_(sigma).add_(dataset.images(indices))
             logits: Tensor = model(x.to(device, memory_format=torch.channels_last))
-            right += int((logits.argmax(1).cpu().numpy() == dataset.labels[indices]).sum())
-    return right / len(chosen)
+            predictions = logits.argmax(1).cpu().numpy()
+            correct += int((predictions == dataset.labels[indices]).sum())
+    return correct / len(chosen)

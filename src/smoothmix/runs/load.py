@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from smoothmix import networks
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.networks import registry as models
 from smoothmix.networks.weights import load_weights
 from smoothmix.runs import zoo
 from smoothmix.runs.folder import RunFolder
@@ -18,9 +18,9 @@ from smoothmix.runs.folder import RunFolder
 def build_network(config: RunConfig) -> nn.Module:
     """The network of a run, with fresh weights."""
     channels, height, size = config.image_shape or (None, None, None)
-    if height != size and not models.architecture(config.network).any_size:
+    if height != size and not networks.NETWORKS[config.network].any_size:
         raise UsageError(f"{config.network} takes square images, not {height}x{size}")
-    return models.build(
+    return networks.build(
         config.network,
         num_classes=config.num_classes,
         channels=channels,
@@ -30,9 +30,13 @@ def build_network(config: RunConfig) -> nn.Module:
 
 
 def image_shape(config: RunConfig) -> tuple[int, ...]:
-    """Channels, height and width of the images that the network of a run takes."""
-    usual = models.architecture(config.network)
-    return config.image_shape or (usual.channels, usual.size, usual.size)
+    """Channels, height and width of the images that a run's network takes; empty if unknown."""
+    if config.image_shape:
+        return config.image_shape
+    usual = networks.NETWORKS[config.network]
+    if usual.channels is None or usual.size is None:
+        return ()
+    return (usual.channels, usual.size, usual.size)
 
 
 def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:

@@ -1,0 +1,71 @@
+"""Normalisation as the first layer of a network, so that noise is added to pixels in [0, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from smoothmix.errors import UsageError, unknown_name
+
+Statistics = tuple[Sequence[float], Sequence[float]]
+"""Mean and standard deviation of each channel."""
+
+NORMALISATION: dict[str, Statistics | None] = {
+    "none": None,
+    "mnist": None,
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+"""Mean and standard deviation of a data set's pixels by name; None leaves pixels as they are."""
+
+
+@final
+class Normalise(nn.Module):
+    """(x - mean) / std for each channel; both are buffers, so that saved weights are complete."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or min(std) <= 0:
+            raise UsageError(
+                "normalisation needs as many means as positive standard deviations, "
+                f"got {mean} and {std}"
+            )
+        self.register_buffer("mean", _by_channel(mean))
+        self.register_buffer("std", _by_channel(std))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return (images - self.mean) / self.std
+
+
+def _by_channel(values: Sequence[float]) -> Tensor:
+    # Without the type, means such as (0, 0, 0) would become integers.
+    return torch.tensor(values, dtype=torch.get_default_dtype()).view(-1, 1, 1)
+
+
+def normalise_layer(normalisation: str | Statistics, channels: int | None) -> nn.Module:
+    """The layer for a name in `NORMALISATION` or for given statistics; `Identity` for none."""
+    statistics = _statistics(normalisation)
+    if statistics is None:
+        return nn.Identity()
+    known_channels = len(statistics[0])
+    if channels is not None and known_channels != channels:
+        raise UsageError(
+            f"normalisation {normalisation!r} is for {known_channels} channels, "
+            f"the images have {channels}: "
+            "give a mean and a standard deviation for each channel, or 'none'"
+        )
+    return Normalise(*statistics)
+
+
+def _statistics(normalisation: str | Statistics) -> Statistics | None:
+    if not isinstance(normalisation, str):
+        return normalisation
+    if normalisation not in NORMALISATION:
+        raise unknown_name("normalisation", normalisation, NORMALISATION)
+    return NORMALISATION[normalisation]
