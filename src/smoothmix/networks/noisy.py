@@ -28,8 +28,8 @@ EVALUATION_BATCH = 500
 def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
     """Logits [copies, batch, classes] of x + noise, with noise [copies, batch, ...].
 
-    One forward serves all copies. The logits are in float32 or better also if the network runs in bf16, and so is what is computed from
-    them.
+    One forward serves all copies. The logits are in float32 or better also if the network runs in
+    bf16, and so is what is computed from them.
     """
     return _by_copy(model((x + noise).flatten(0, 1)), noise)
 
