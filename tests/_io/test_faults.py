@@ -13,8 +13,8 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training.checkpoint import load_state
-from smoothmix.training.metrics import append_line
-from smoothmix.training.run import EpochMetrics, Listeners, training
+from smoothmix.training.metrics import EpochMetrics, Listeners, append_line
+from smoothmix.training.run import open_run
 from tests.conftest import Run
 from tests.helpers.processes import TRAIN, Jobs, tiny_run, train_here
 
@@ -24,7 +24,7 @@ def stopped_run(config: RunConfig, folder: Path) -> RunFolder:
     stop = StopRequest()
     listeners = Listeners(on_epoch=lambda metrics: stop.stop())
     with (
-        training(config, folder, stop=stop, listeners=listeners) as trainer,
+        open_run(config, folder, stop=stop, listeners=listeners) as trainer,
         pytest.raises(Stopped),
     ):
         trainer.run()
@@ -128,7 +128,7 @@ def test_a_state_that_is_deleted_begins_the_run_anew(tmp_path: Path) -> None:
     config = tiny_run(tmp_path)
     folder = stopped_run(config, tmp_path / "run")
     folder.state.unlink()
-    with training(config, tmp_path / "run") as trainer:
+    with open_run(config, tmp_path / "run") as trainer:
         assert trainer.state.epoch == 0
     assert not folder.previous_state.exists()
 

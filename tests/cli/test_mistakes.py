@@ -192,7 +192,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["train"], 2, "give a preset"),
         (["train", "mnist/0.50/smoothmx"], 2, "unknown preset 'mnist/0.50/smoothmx'"),
         (["train", "quick/gaussian", "--epochs", "1", "--epochs-scale", "2"], 2, "not both"),
-        (["train", "quick/gaussian", "--set", "weight"], 2, "--set wants name=value"),
+        (["train", "quick/gaussian", "--set", "weight"], 2, "--set takes name=value"),
         (["train", "quick/smoothmix", "--set", "etta=5"], 2, "did you mean 'eta'"),
         (
             ["train", "--data", "sample", "--sigma", "0.5", "--method", "smoothmux"],

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from smoothmix.certificates import FileSettings, from_votes, save
 from smoothmix.certificates.file import Certificates
-from smoothmix.config import Certification
-from smoothmix.runs.plan import Wishes, make_config
+from smoothmix.config import Certification, RunConfig
 
 FIELD_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
@@ -69,10 +68,10 @@ def our_file(
     return path
 
 
-def run_folder(path: Path, right: list[int], wishes: Wishes, **settings: object) -> Path:
+def run_folder(path: Path, right: list[int], config: RunConfig, **settings: object) -> Path:
     """A run folder as training and certification leave it, but for the weights."""
     our_file(path / "certificates.tsv", right, **settings)
-    make_config(wishes).save(path / "config.toml")
+    config.save(path / "config.toml")
     line = {
         "epoch": 1,
         "loss": 0.5,

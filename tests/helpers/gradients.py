@@ -12,7 +12,8 @@ from torch import Tensor
 
 from smoothmix._process.world import current_world
 from smoothmix.config import RunConfig
-from smoothmix.training.run import Listeners, training
+from smoothmix.training.metrics import Listeners
+from smoothmix.training.run import open_run
 
 METHODS: dict[str, dict[str, Any]] = {
     "gaussian": {"name": "gaussian"},
@@ -50,7 +51,7 @@ def gradients(config: RunConfig, method: dict[str, Any], folder: Path) -> list[l
         )
 
     case = replace(config, method={"sigma": 0.5, **method})
-    with training(case, folder, listeners=Listeners(on_step=on_step)) as trainer:
+    with open_run(case, folder, listeners=Listeners(on_step=on_step)) as trainer:
         trainer.run()
     return found
 

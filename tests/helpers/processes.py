@@ -21,7 +21,7 @@ from smoothmix.config import RunConfig
 from smoothmix.networks.weights import state_hash
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import load_run
-from smoothmix.training.run import training
+from smoothmix.training.run import open_run
 from tests.conftest import command
 
 TRAIN = ("train", "--config", "config.toml", "--device", "cpu", "--out")
@@ -50,7 +50,7 @@ def tiny_run(
 
 def train_here(config: RunConfig, folder: Path) -> str:
     """Train to the end in this process; the hash of the weights."""
-    with training(config, folder) as trainer:
+    with open_run(config, folder) as trainer:
         trainer.run()
     return weights_in(folder)
 

@@ -19,7 +19,7 @@ from smoothmix.config import RunConfig
 from smoothmix.training import _shared_memory as exchange
 from smoothmix.training._shared_memory import PIECE, SharedMean, shared_mean
 from smoothmix.training.parallel import Team
-from smoothmix.training.run import training
+from smoothmix.training.run import open_run
 
 
 def equals_the_mean(here: World, mean: SharedMean | None) -> None:
@@ -96,7 +96,7 @@ def prepares_in_two_ways() -> None:
     config = RunConfig.load(Path("config.toml"))
     for name, cores in (("spare", 64), ("busy", 2)):
         exchange._cores = lambda pids, cores=cores: cores
-        with training(config, Path(name)) as trainer:
+        with open_run(config, Path(name)) as trainer:
             trainer.run()
             assert trainer.team.mean is not None
             assert (trainer.team.mean.meanwhile is None) == (name == "spare")

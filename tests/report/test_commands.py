@@ -11,36 +11,48 @@ import pytest
 from smoothmix.analysis import measure
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.report.commands import commands, train_command
-from smoothmix.runs.plan import Wishes, make_config
+from smoothmix.runs.options import RunOverrides
+from smoothmix.runs.plan import make_config
 from tests.helpers.certificates import our_file, run_folder
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("config", "words"),
     [
-        (Wishes(preset="mnist/0.50/gaussian"), "train mnist/0.50/gaussian --out"),
         (
-            Wishes(preset="mnist/0.50/gaussian", epochs=3, seed=4),
+            make_config(RunOverrides(), preset="mnist/0.50/gaussian"),
+            "train mnist/0.50/gaussian --out",
+        ),
+        (
+            make_config(RunOverrides(epochs=3, seed=4), preset="mnist/0.50/gaussian"),
             "train mnist/0.50/gaussian --epochs 3 --seed 4 --out",
         ),
         (
-            Wishes(preset="mnist/1.00/macer", epochs_scale=0.33),
+            make_config(RunOverrides(epochs_scale=0.33), preset="mnist/1.00/macer"),
             "train mnist/1.00/macer --epochs-scale 0.33 --out",
         ),
         (
-            Wishes(preset="mnist/0.50/gaussian", fidelity="paper"),
+            make_config(RunOverrides(fidelity="paper"), preset="mnist/0.50/gaussian"),
             "mnist/0.50/gaussian --fidelity paper --out",
         ),
-        (Wishes(preset="mnist/0.50/gaussian", batch=7), "train --config runs/x/config.toml --out"),
-        (Wishes(data="mnist", sigma=0.3), "train --config runs/x/config.toml --out"),
+        (
+            make_config(RunOverrides(batch=7), preset="mnist/0.50/gaussian"),
+            "train --config runs/x/config.toml --out",
+        ),
+        (
+            make_config(RunOverrides(data="mnist", sigma=0.3)),
+            "train --config runs/x/config.toml --out",
+        ),
     ],
 )
-def test_the_command_that_is_shown_makes_the_same_run(wishes: Wishes, words: str) -> None:
-    assert f"{words} runs/x-again" in train_command(make_config(wishes), Path("runs/x"))
+def test_the_command_that_is_shown_makes_the_same_run(config: RunConfig, words: str) -> None:
+    assert f"{words} runs/x-again" in train_command(config, Path("runs/x"))
 
 
 def test_commands_that_are_shown_touch_nothing_that_is_there(tmp_path: Path) -> None:
-    run = run_folder(tmp_path / "g", [900], Wishes(preset="mnist/0.50/gaussian"))
+    run = run_folder(
+        tmp_path / "g", [900], make_config(RunOverrides(), preset="mnist/0.50/gaussian")
+    )
     train, certify = commands(measure(run))
     assert train.endswith(f"--out {run}-again")
     assert f"smoothmix certify {run}-again " in certify

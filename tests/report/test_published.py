@@ -13,7 +13,8 @@ from smoothmix import presets
 from smoothmix.analysis import measure
 from smoothmix.report.build import Choices, make_page
 from smoothmix.report.published import cuts
-from smoothmix.runs.plan import Wishes
+from smoothmix.runs.options import RunOverrides
+from smoothmix.runs.plan import make_config
 from tests.helpers.certificates import our_file, run_folder
 
 
@@ -21,7 +22,7 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
     folder = run_folder(
         tmp_path / "g",
         [100_000] * 10_000,
-        Wishes(preset="mnist/0.50/gaussian"),
+        make_config(RunOverrides(), preset="mnist/0.50/gaussian"),
         n=100_000,
         data="mnist",
     )
@@ -56,7 +57,7 @@ def test_it_counts_which_images_of_imagenet_were_certified(
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("overrides", "said"),
     [
         ({"batch": 128}, ("not the schedule of {}: batch 128 instead of 256",)),
         ({"epochs_scale": 1 / 3}, ("30 of 90 epochs",)),
@@ -71,9 +72,11 @@ def test_it_counts_which_images_of_imagenet_were_certified(
 )
 @pytest.mark.parametrize("preset", ["mnist/0.50/gaussian", "mnist/0.50/smoothmix-eta5"])
 def test_what_was_trained_otherwise_is_said(
-    tmp_path: Path, preset: str, wishes: dict[str, Any], said: tuple[str, ...]
+    tmp_path: Path, preset: str, overrides: dict[str, Any], said: tuple[str, ...]
 ) -> None:
-    folder = run_folder(tmp_path / "g", [1000], Wishes(preset=preset, **wishes), n=1000)
+    folder = run_folder(
+        tmp_path / "g", [1000], make_config(RunOverrides(**overrides), preset=preset), n=1000
+    )
     found = cuts(measure(folder), presets.get(preset))
     assert found.schedule == tuple(words.format(preset) for words in said)
     assert not found.comparable

@@ -17,7 +17,8 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
 from smoothmix.report.summary import summary_grid
-from smoothmix.runs.plan import Wishes
+from smoothmix.runs.options import RunOverrides
+from smoothmix.runs.plan import make_config
 from tests.conftest import Run
 from tests.helpers.certificates import field_log, our_file, run_folder
 
@@ -25,10 +26,14 @@ from tests.helpers.certificates import field_log, our_file, run_folder
 @pytest.fixture
 def two_runs(tmp_path: Path) -> list[Path]:
     gaussian = run_folder(
-        tmp_path / "g", [1000, 900, 500, 100], Wishes(preset="mnist/0.50/gaussian", epochs=2)
+        tmp_path / "g",
+        [1000, 900, 500, 100],
+        make_config(RunOverrides(epochs=2), preset="mnist/0.50/gaussian"),
     )
     better = run_folder(
-        tmp_path / "s", [1000, 990, 900, 100], Wishes(preset="mnist/0.50/smoothmix-eta5", epochs=2)
+        tmp_path / "s",
+        [1000, 990, 900, 100],
+        make_config(RunOverrides(epochs=2), preset="mnist/0.50/smoothmix-eta5"),
     )
     return [gaussian, better]
 
@@ -317,7 +322,9 @@ def test_files_without_a_common_image_have_no_gallery(tmp_path: Path) -> None:
 
 
 def test_config_files_that_are_broken_are_refused_by_name(tmp_path: Path) -> None:
-    folder = run_folder(tmp_path / "g", [1000], Wishes(preset="mnist/0.50/gaussian"))
+    folder = run_folder(
+        tmp_path / "g", [1000], make_config(RunOverrides(), preset="mnist/0.50/gaussian")
+    )
     (folder / "metrics.jsonl").write_text('{"epoch": }\n')
     with pytest.raises(UsageError, match=r"metrics\.jsonl: cannot be read"):
         measure(folder)

@@ -11,7 +11,8 @@ import pytest
 
 from smoothmix._process.world import World
 from smoothmix.errors import UsageError
-from smoothmix.reproduce.jobs import Cut, choose, make_jobs, usual_skip
+from smoothmix.reproduce.jobs import choose, make_jobs, usual_skip
+from smoothmix.runs.options import Overrides
 from tests.conftest import Run
 from tests.helpers.certification import certify_as, run_settings
 
@@ -66,7 +67,7 @@ def test_every_row_and_seed_has_a_folder_of_its_own() -> None:
     jobs = make_jobs(
         ["mnist/0.50/gaussian", "mnist/0.50/macer"],
         seeds=3,
-        cut=Cut(epochs_scale=0.1),
+        overrides=Overrides(epochs_scale=0.1),
         out=Path("out"),
     )
     assert len({job.folder.path for job in jobs}) == 6
@@ -77,7 +78,7 @@ def test_every_row_and_seed_has_a_folder_of_its_own() -> None:
 
 def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
     names = ["ablation/eta/1", "ablation/eta/2", "ablation/steps/8", "ablation/copies/4"]
-    jobs = make_jobs(names, seeds=2, cut=Cut(), out=tmp_path)
+    jobs = make_jobs(names, seeds=2, overrides=Overrides(), out=tmp_path)
     assert [job.preset.name for job in jobs] == [name for name in names for _ in range(2)]
     folders = [job.folder.path.name for job in jobs]
     one, two = (
@@ -87,7 +88,7 @@ def test_rows_that_are_one_run_share_its_folder(tmp_path: Path) -> None:
     assert folders == [*one, *two, *one, *one]
     assert jobs[4].config == jobs[0].config
     (tmp_path / "ablation-steps-8").mkdir()
-    again = make_jobs(names, seeds=1, cut=Cut(), out=tmp_path)
+    again = make_jobs(names, seeds=1, overrides=Overrides(), out=tmp_path)
     assert [job.folder.path.name for job in again] == [
         "ablation-steps-8",
         "ablation-eta-2",
@@ -124,7 +125,7 @@ def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path)
 
 
 def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
-    (job, *_) = make_jobs(["quick/gaussian"], seeds=1, cut=Cut(), out=tmp_path)
+    (job, *_) = make_jobs(["quick/gaussian"], seeds=1, overrides=Overrides(), out=tmp_path)
     settings = run_settings()
     how, path = settings.certification, job.folder.certificates
     assert job.certified(how, settings.skip) == 0
@@ -157,5 +158,5 @@ def test_other_settings_in_the_same_folder_are_refused(smoothmix: Run) -> None:
 def test_the_papers_own_images_are_certified_unless_others_are_asked_for(
     group: str, skip: int, tmp_path: Path
 ) -> None:
-    jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, cut=Cut(), out=tmp_path)
+    jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, overrides=Overrides(), out=tmp_path)
     assert usual_skip(jobs) == skip

@@ -11,13 +11,16 @@ from smoothmix import methods, presets
 from smoothmix.config import METHOD_EPOCHS, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.report.published import _training_cuts as cuts_of
-from smoothmix.runs.plan import USUAL, Wishes, make_config, run_name
+from smoothmix.runs.options import RunOverrides
+from smoothmix.runs.plan import PRESET_OF_DATA, make_config, run_name
 
 ALL = presets.names()
 
 
-def made(**wishes: object) -> RunConfig:
-    return make_config(Wishes(**wishes))  # type: ignore[arg-type]
+def made(
+    *, preset: str | None = None, config: Path | None = None, **overrides: object
+) -> RunConfig:
+    return make_config(RunOverrides(**overrides), preset=preset, config=config)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -57,7 +60,7 @@ def test_the_table_of_counted_epochs_is_that_of_the_classes() -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "overrides",
     [
         {"data": "mnist", "sigma": 0.5, "method": "smoothmix"},
         {"preset": "mnist/0.50/gaussian", "method": "smoothmix"},
@@ -65,8 +68,8 @@ def test_the_table_of_counted_epochs_is_that_of_the_classes() -> None:
     ],
     ids=str,
 )
-def test_scaling_reaches_what_nobody_spelled_out(wishes: dict[str, object]) -> None:
-    config = made(**wishes, epochs_scale=0.09)
+def test_scaling_reaches_what_nobody_spelled_out(overrides: dict[str, object]) -> None:
+    config = made(**overrides, epochs_scale=0.09)
     assert (config.recipe.epochs, config.recipe.drops, config.method["warmup_epochs"]) == (
         8,
         (3, 5),
@@ -75,9 +78,7 @@ def test_scaling_reaches_what_nobody_spelled_out(wishes: dict[str, object]) -> N
 
 
 def test_what_a_person_counts_in_epochs_is_not_scaled() -> None:
-    config = made(
-        preset="mnist/0.50/smoothmix-eta5", settings=["warmup_epochs=5"], epochs_scale=0.1
-    )
+    config = made(preset="mnist/0.50/smoothmix-eta5", set=["warmup_epochs=5"], epochs_scale=0.1)
     assert (config.recipe.epochs, config.method["warmup_epochs"]) == (9, 5)
 
 
@@ -104,7 +105,7 @@ def test_a_run_that_is_no_longer_the_preset_does_not_bear_its_name() -> None:
         {"train_split": "test"},
     ):
         assert made(preset="mnist/0.50/gaussian", **change).preset == ""
-    assert made(preset="mnist/0.50/smoothmix-eta5", settings=["eta=2.0"]).preset == ""
+    assert made(preset="mnist/0.50/smoothmix-eta5", set=["eta=2.0"]).preset == ""
 
 
 def test_another_schedule_is_noted() -> None:
@@ -124,7 +125,7 @@ def test_another_warm_up_alone_is_another_schedule() -> None:
         ("mnist/1.00/smoothmix-eta5", "warmup_epochs=0", "warmup_epochs 0 instead of 10"),
         ("mnist/0.50/macer", "defer_epochs=30", "defer_epochs 30 instead of 31"),
     ):
-        config = made(preset=preset, settings=[setting])
+        config = made(preset=preset, set=[setting])
         assert config.notes == (f"not the schedule of {preset}: {note}",)
         assert cuts_of(config, presets.get(preset)) == config.notes, (
             "such a run is not held against the paper's"
@@ -132,7 +133,7 @@ def test_another_warm_up_alone_is_another_schedule() -> None:
 
 
 def test_defaults_of_a_data_set_are_the_papers() -> None:
-    for data, preset in USUAL.items():
+    for data, preset in PRESET_OF_DATA.items():
         config, paper = made(data=data, sigma=0.25), presets.get(preset).config
         assert (config.network, config.recipe, config.normalisation) == (
             paper.network,
@@ -149,8 +150,8 @@ def test_defaults_of_a_data_set_are_the_papers() -> None:
 
 @pytest.mark.parametrize("setting", ["sigma=1.0", 'name="macer"', 'fidelity="paper"'])
 def test_what_has_an_option_of_its_own_is_not_set_otherwise(setting: str) -> None:
-    with pytest.raises(UsageError, match="there is an option of its own"):
-        made(preset="mnist/0.50/gaussian", settings=[setting])
+    with pytest.raises(UsageError, match="it has an option of its own"):
+        made(preset="mnist/0.50/gaussian", set=[setting])
 
 
 def test_a_network_is_trained_on_other_data_as_on_its_own() -> None:

@@ -23,7 +23,7 @@ from smoothmix.config import RunConfig
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training import trainer as loop
 from smoothmix.training.checkpoint import load_state
-from smoothmix.training.run import training
+from smoothmix.training.run import open_run
 from tests.conftest import Run, command
 from tests.helpers.processes import (
     TRAIN,
@@ -68,7 +68,7 @@ def test_a_killed_rank_is_restarted(
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(0), signal.SIGKILL)
     assert job.wait() == 0, job.said
-    assert "going on with epoch" in job.said
+    assert "resuming with epoch" in job.said
     assert weights_in(tmp_path / "run") == undisturbed
 
 
@@ -83,7 +83,7 @@ def test_two_nodes_train_and_survive_a_kill(
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(1), signal.SIGKILL)
     assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.said for node in nodes)
-    assert "going on with epoch" in nodes[0].said + nodes[1].said
+    assert "resuming with epoch" in nodes[0].said + nodes[1].said
     assert weights_in(tmp_path / "run") == undisturbed
 
 
@@ -103,8 +103,8 @@ def test_sigterm_stops_all_ranks_at_one_step(
     assert (state.processes, (state.epoch, state.step) > (0, 0)) == (2, True)
     again = smoothmix(*TRAIN, "run")
     assert again.code == 0, again.err
-    assert f"going on with epoch {state.epoch + 1}, after step {state.step}\n" in again.err
-    assert "the number of processes is 1 now and was 2: sums may round otherwise" in again.err
+    assert f"resuming with epoch {state.epoch + 1}, after step {state.step}\n" in again.err
+    assert "the number of processes is 1 now and was 2: sums may round differently" in again.err
     assert weights_in(tmp_path / "run") != undisturbed, "in the last digits"
 
 
@@ -171,7 +171,7 @@ def test_sigterm_breaks_off_an_evaluation(tmp_path: Path, monkeypatch: pytest.Mo
     with (
         monkeypatch.context() as patched,
         stop_on_sigterm() as stop,
-        training(config, tmp_path / "run", stop=stop) as t,
+        open_run(config, tmp_path / "run", stop=stop) as t,
     ):
         patched.setattr(loop, "noisy_accuracy", endless)
         with pytest.raises(Stopped, match="in epoch 1 after step 5 of 5"):
@@ -206,7 +206,7 @@ def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(
 def test_an_end_asked_for_before_the_first_step_is_an_end_after_it(tmp_path: Path) -> None:
     config, stop = tiny_run(tmp_path), StopRequest(requested=True)
     told = pytest.raises(Stopped, match="in epoch 1 after step 1 of 5")
-    with training(config, tmp_path / "run", stop=stop) as trainer, told:
+    with open_run(config, tmp_path / "run", stop=stop) as trainer, told:
         trainer.run()
     assert load_state(RunFolder(tmp_path / "run").state).step == 1
 
@@ -223,7 +223,7 @@ def test_a_second_process_is_refused_while_the_first_lives(
     first.process.kill()
     first.wait()
     assert (tmp_path / "run" / "train.lock").exists(), "what is left of the dead holds nobody up"
-    with training(tiny_run(tmp_path, epochs=400), tmp_path / "run") as trainer:
+    with open_run(tiny_run(tmp_path, epochs=400), tmp_path / "run") as trainer:
         assert trainer.state.epoch >= 1
 
 

@@ -16,7 +16,7 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.report.published import cuts
 from smoothmix.runs.folder import RunFolder
-from smoothmix.training.run import claim, note_down, training
+from smoothmix.training.run import add_notes, claim, open_run
 from tests.helpers.certificates import our_file
 from tests.helpers.processes import Jobs, tiny_run
 
@@ -39,7 +39,7 @@ def test_batchnorm_in_shares_is_told_for_good(tmp_path: Path, jobs: Jobs) -> Non
     settings = ("--config", "config.toml", "--out", "run", "--device", "cpu")
     job = jobs.torchrun("--standalone --nproc-per-node 2", "train", *settings)
     assert job.wait() == 0, job.said
-    note = "BatchNorm saw a batch in 2 shares, one a process"
+    note = "BatchNorm saw each batch in 2 shares, one per process"
     assert f"note: {note}" in job.said
     assert note in RunConfig.load(tmp_path / "run" / "config.toml").notes
 
@@ -49,16 +49,16 @@ def test_a_run_that_is_gone_on_with_otherwise_gathers_the_notes(tmp_path: Path) 
     folder.path.mkdir()
     for notes in (("first",), ("second",), ()):
         claim(folder, replace(config, notes=notes))
-        note_down(folder, notes)
+        add_notes(folder, notes)
     assert RunConfig.load(folder.config).notes == ("first", "second")
 
 
 def test_a_finished_run_is_told_nothing_of_how_it_was_started_again(tmp_path: Path) -> None:
     config = tiny_run(tmp_path, epochs=1)
-    with training(config, tmp_path / "run") as trainer:
+    with open_run(config, tmp_path / "run") as trainer:
         trainer.run()
     told = ("trained on the images that it is tested on: its accuracy says nothing of others",)
-    with training(replace(config, notes=("in shares",)), tmp_path / "run") as trainer:
+    with open_run(replace(config, notes=("in shares",)), tmp_path / "run") as trainer:
         assert trainer.finished
         assert trainer.config.notes == told
     assert RunConfig.load(tmp_path / "run" / "config.toml").notes == told
@@ -66,8 +66,8 @@ def test_a_finished_run_is_told_nothing_of_how_it_was_started_again(tmp_path: Pa
 
 def test_images_for_testing_must_have_the_shape_of_those_for_training(tmp_path: Path) -> None:
     config = colourful(tmp_path, x_train=(12, 3, 32, 32), x_test=(6, 1, 32, 32))
-    words = r"its images for training have shape \[3, 32, 32\] and 2 classes, those for testing \[1, 32, 32\] and 2"
-    with pytest.raises(UsageError, match=words), training(config, tmp_path / "run"):
+    words = r"its training images have shape \[3, 32, 32\] and 2 classes, its test images \[1, 32, 32\] and 2"
+    with pytest.raises(UsageError, match=words), open_run(config, tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
 
@@ -88,5 +88,5 @@ def test_a_sigma_of_another_scale_is_doubted_before_anything_is_trained(tmp_path
     config = tiny_run(tmp_path)
     config = replace(config, method={**config.method, "sigma": 50.0})
     doubt = pytest.warns(UserWarning, match="sigma 50 is very large for pixels")
-    with doubt, training(config, tmp_path / "run"):
+    with doubt, open_run(config, tmp_path / "run"):
         pass

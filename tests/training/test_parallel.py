@@ -13,10 +13,11 @@ from smoothmix import data, methods
 from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
+from smoothmix.inference.devices import own_device
 from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.runs.load import load_run
 from smoothmix.training.batches import Epoch
-from smoothmix.training.parallel import own_device, synchronised
+from smoothmix.training.parallel import synchronised
 from tests.conftest import ROOT, Run, command, small_convnet
 from tests.helpers import gradients as gradient_cases
 from tests.helpers.processes import Jobs, tiny_run
@@ -136,7 +137,7 @@ def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -
     assert [job.wait() for job in ranks] == [ReportedByRankZero.exit_code, UsageError.exit_code]
     assert ranks[0].said == ""
     assert (
-        "smoothmix: rank 1: rank 0 was started otherwise: seed is 0 there and 1 here"
+        "smoothmix: rank 1: rank 0 was started with other settings: seed is 0 there and 1 here"
         in ranks[1].said
     )
     assert not (tmp_path / "run").exists()

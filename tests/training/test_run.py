@@ -24,8 +24,11 @@ from smoothmix.networks.weights import state_hash
 from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network, load_run
+from smoothmix.runs.options import TrainingOptions
 from smoothmix.training.checkpoint import load_state
-from smoothmix.training.run import Listeners, Trainer, training
+from smoothmix.training.metrics import Listeners
+from smoothmix.training.run import open_run
+from smoothmix.training.trainer import Trainer
 from tests.conftest import Run, command
 
 QUICK = presets.get("quick/gaussian").config
@@ -41,9 +44,16 @@ def tiny(tmp_path: Path) -> RunConfig:
     return replace(QUICK, data=f"npz:{tmp_path / 'tiny.npz'}", recipe=recipe, preset="")
 
 
-def train(config: RunConfig, folder: Path, **options: object) -> str:
+def train(
+    config: RunConfig,
+    folder: Path,
+    *,
+    checkpoint_minutes: float | None = None,
+    listeners: Listeners | None = None,
+) -> str:
     """Train to the end; the hash of the weights."""
-    with training(config, folder, **options) as trainer:  # type: ignore[arg-type]
+    execution = TrainingOptions(checkpoint_minutes=checkpoint_minutes)
+    with open_run(config, folder, execution, listeners=listeners) as trainer:
         trainer.run()
     return state_hash(load_run(folder)[1])
 
@@ -236,11 +246,11 @@ def test_a_finished_run_without_its_state_is_finished(
     folder = RunFolder(tmp_path / "run")
     folder.state.unlink()
     weights, metrics = folder.weights.read_bytes(), folder.metrics.read_bytes()
-    with training(tiny, tmp_path / "run") as trainer:
+    with open_run(tiny, tmp_path / "run") as trainer:
         assert trainer.finished
         assert trainer.run() is None
     again = smoothmix("train", "--config", "run/config.toml", "--out", "run")
-    assert "run: is trained already (delete run/checkpoint to begin anew)" in again.err
+    assert "run: is trained already (delete run/checkpoint to train it again)" in again.err
     assert (folder.weights.read_bytes(), folder.metrics.read_bytes()) == (weights, metrics)
 
 

@@ -149,30 +149,6 @@ class AnytimeOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
-    """Where training finds what it needs, and how it is run; but for --allow-partial, what comes out is the same."""
-
-    data_dir: Path | None = None
-    """Folder that holds the data set; by default $SMOOTHMIX_DATA or this user's cache."""
-
-    allow_partial: Annotated[bool, Parameter(negative="")] = False
-    """Train on the parts of the data set that are there, and say so in the run."""
-
-    device: str = "auto"
-    """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
-
-    workers: int | None = None
-    """Processes that decode pictures; by default none for data in memory, one a core for folders."""
-
-    checkpoint_minutes: float = 10.0
-    """Save this often within an epoch, besides after each."""
-
-    tensorboard: Annotated[bool, Parameter(negative="")] = False
-    """Write TensorBoard events beside metrics.jsonl (needs `pip install tensorboard`)."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
 class Files:
     """Where a study puts its files."""
 

@@ -30,11 +30,12 @@ def quickstart(
     import shutil
 
     from smoothmix import presets
-    from smoothmix.cli.options import ImageOptions, TrainingOptions
+    from smoothmix.cli.options import ImageOptions
     from smoothmix.cli.reproduce import train_and_certify
     from smoothmix.config import Certification, RunConfig
     from smoothmix.errors import UsageError
     from smoothmix.runs.folder import RunFolder
+    from smoothmix.runs.options import TrainingOptions
 
     folders = [RunFolder(out / name.rpartition("/")[2]) for name in PRESETS]
     images = ImageOptions(skip=1000 // IMAGES)

@@ -10,10 +10,11 @@ from cyclopts import Parameter
 
 from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, TrainingOptions, radii_of
+from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, radii_of
 from smoothmix.cli.output import duration, echo, progress, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import Fidelity, Precision, RunConfig, require
+from smoothmix.runs.options import Overrides, TrainingOptions
 
 if TYPE_CHECKING:
     from smoothmix.config import Certification
@@ -100,7 +101,7 @@ def reproduce(
     """
     from smoothmix.analysis import unique_names
     from smoothmix.report.build import Choices, make_page
-    from smoothmix.reproduce.jobs import Cut, certifications, choose, make_jobs, usual_skip
+    from smoothmix.reproduce.jobs import certifications, choose, make_jobs, usual_skip
     from smoothmix.reproduce.results import results
 
     main = current_world().is_main
@@ -124,8 +125,10 @@ def reproduce(
             )
             show_rows(found, f"{group}, from published logs", at, format)
         return
-    cut = Cut(epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity)
-    jobs = make_jobs(names, seeds=seeds, cut=cut, out=out)
+    overrides = Overrides(
+        epochs=epochs, epochs_scale=epochs_scale, precision=precision, fidelity=fidelity
+    )
+    jobs = make_jobs(names, seeds=seeds, overrides=overrides, out=out)
     skip = usual_skip(jobs) if skip is None else skip
     images = ImageOptions(data_dir=data_dir, skip=skip, maximum=maximum)
     training = TrainingOptions(data_dir=data_dir, device=device)
@@ -170,7 +173,7 @@ def train_and_certify(
     from smoothmix.cli.train import train_with_progress
 
     train_with_progress(config, folder.path, training)
-    target = load_target(folder.path, ModelOptions(device=training.device))
+    target = load_target(folder.path, ModelOptions(device=training.device or "auto"))
     dataset = data.load(config.data, images.split, data_dir=images.data_dir)
     certify_with_progress(target, dataset, how, folder.certificates, images=images)
 
@@ -207,7 +210,7 @@ def show_plan(
     training: TrainingOptions,
 ) -> None:
     """What would be done, and how long it would take."""
-    from smoothmix.cli.target import choose_device
+    from smoothmix.inference.devices import choose_device
     from smoothmix.reproduce.estimate import plan
 
     device = choose_device(training.device)

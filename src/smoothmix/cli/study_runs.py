@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import Files, ImageOptions, Numbers, TrainingOptions, numbers, radii_of
+from smoothmix.cli.options import Files, ImageOptions, Numbers, numbers, radii_of
 from smoothmix.cli.output import echo
 from smoothmix.cli.study import ONE_PROCESS, can_draw, finish
 from smoothmix.config import require
+from smoothmix.runs.options import Overrides, TrainingOptions
 
 if TYPE_CHECKING:
     from smoothmix.reproduce.table import Reproduced
@@ -184,11 +185,13 @@ def _dimension(number: float) -> int:
 def run_all(names: list[str], count: int, options: RunOptions) -> list[Reproduced]:
     """Train and certify these presets with so many seeds, skipping what is done; the rows, in the main process."""
     from smoothmix.cli.reproduce import train_and_certify
-    from smoothmix.reproduce.jobs import Cut, certifications, make_jobs, usual_skip
+    from smoothmix.reproduce.jobs import certifications, make_jobs, usual_skip
     from smoothmix.reproduce.results import results
 
-    cut = Cut(data=options.data, epochs=options.epochs, epochs_scale=options.epochs_scale)
-    jobs = make_jobs(names, seeds=count, cut=cut, out=options.runs)
+    overrides = Overrides(
+        data=options.data, epochs=options.epochs, epochs_scale=options.epochs_scale
+    )
+    jobs = make_jobs(names, seeds=count, overrides=overrides, out=options.runs)
     skip = usual_skip(jobs) if options.skip is None else options.skip
     images = ImageOptions(data_dir=options.data_dir, skip=skip, maximum=options.maximum)
     training = TrainingOptions(data_dir=options.data_dir, device=options.device)

@@ -13,7 +13,6 @@ from smoothmix.config import require_sigma
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from smoothmix.data import Dataset
@@ -51,7 +50,7 @@ def load_target(run: Path | None, options: ModelOptions) -> Target:
         if run is not None
         else _from_function(options.model or "", options.weights)
     )
-    from smoothmix.training.parallel import own_device
+    from smoothmix.inference.devices import choose_device, own_device
 
     target.model.to(own_device(choose_device(options.device), current_world()))
     return (
@@ -128,18 +127,3 @@ def choose_data(target: Target, options: ImageOptions) -> Dataset:
             f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
         )
     return dataset
-
-
-def choose_device(name: str) -> torch.device:
-    """The device asked for; `auto` takes a GPU if there is one."""
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(f"device {name!r} cannot be used here ({reason})") from error
-    return device

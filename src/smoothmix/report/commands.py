@@ -11,7 +11,8 @@ from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.runs.plan import Wishes, make_config
+from smoothmix.runs.options import RunOverrides
+from smoothmix.runs.plan import make_config
 from smoothmix.runs.zoo import is_zoo
 
 
@@ -66,7 +67,7 @@ def _preset_options(config: RunConfig) -> list[dict[str, object]]:
 def _same(config: RunConfig, options: dict[str, object]) -> bool:
     """Whether the preset with these options gives this run; what training fills in is left out of the comparison."""
     try:
-        made = make_config(Wishes(preset=config.preset, **options))  # type: ignore[arg-type]
+        made = make_config(RunOverrides(**options), preset=config.preset)  # type: ignore[arg-type]
     except UsageError:
         return False
     method = {name: config.method.get(name) for name in made.method}

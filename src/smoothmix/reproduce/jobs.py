@@ -10,12 +10,13 @@ from pathlib import Path
 from smoothmix import certificates, presets
 from smoothmix._io.toml import to_toml
 from smoothmix.certificates.shards import parts_beside
-from smoothmix.config import Certification, Fidelity, Precision, RunConfig, require
+from smoothmix.config import Certification, RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
 from smoothmix.report.published import PAPER_IMAGES
 from smoothmix.runs.folder import RunFolder
-from smoothmix.runs.plan import Wishes, make_config, run_name
+from smoothmix.runs.options import Overrides, RunOverrides
+from smoothmix.runs.plan import make_config, run_name
 from smoothmix.stats.binomial import require_enough_draws
 
 
@@ -46,18 +47,6 @@ def _rows(path: Path, how: Certification, skip: int) -> int:
     settings = file.settings if file else None
     alike = settings is not None and (settings.certification, settings.skip) == (how, skip)
     return len(file.rows) if file and alike else 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """How the paper's training is shortened; nothing by default."""
-
-    data: str | None = None
-    """Another data set than the paper's, such as `sample` to try things out."""
-    epochs: int | None = None
-    epochs_scale: float | None = None
-    precision: Precision | None = None
-    fidelity: Fidelity | None = None
 
 
 def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*",)) -> list[str]:
@@ -98,25 +87,18 @@ def _fits(name: str, pattern: str) -> bool:
     return fnmatchcase(row_title(name), pattern) or fnmatchcase(name, pattern)
 
 
-def make_jobs(names: Sequence[str], *, seeds: int, cut: Cut, out: Path) -> list[Job]:
+def make_jobs(names: Sequence[str], *, seeds: int, overrides: Overrides, out: Path) -> list[Job]:
     """A job for every preset and seed, the seeds of one row together."""
     require(seeds >= 1, f"seeds must be at least 1, got {seeds}")
     jobs = []
     for name in names:
         for seed in range(seeds):
-            config = make_config(
-                Wishes(
-                    preset=name,
-                    data=cut.data,
-                    epochs=cut.epochs,
-                    epochs_scale=cut.epochs_scale,
-                    precision=cut.precision,
-                    fidelity=cut.fidelity,
-                    seed=seed,
-                )
-            )
+            with_seed = RunOverrides(**vars(overrides), seed=seed)
+            config = make_config(with_seed, preset=name)
             # On another data set a run is no longer the preset, but its folder is still named after it.
-            title = run_name(replace(config, preset=name)) + (f"-{cut.data}" if cut.data else "")
+            title = run_name(replace(config, preset=name))
+            if overrides.data is not None:
+                title += f"-{overrides.data}"
             folder = RunFolder(out / title)
             jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
     return _sharing(jobs)

@@ -1,10 +1,10 @@
-"""From what a person asked for to the settings of a run: a preset, a file or defaults, then what was said on top."""
+"""The settings of a run: a preset, a file or the defaults of a data set, then the overrides."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,200 +14,98 @@ from smoothmix.config import (
     METHOD_EPOCHS,
     PAPER_RECIPE,
     Fidelity,
-    Precision,
     Recipe,
     RunConfig,
     require,
     scale_epochs,
 )
 from smoothmix.errors import UsageError
+from smoothmix.runs.options import RunOverrides
 
-USUAL = {
+PRESET_OF_DATA = {
     "sample": "mnist/0.50/gaussian",
     "mnist": "mnist/0.50/gaussian",
     "fashion-mnist": "mnist/0.50/gaussian",
     "cifar10": "cifar10/0.50/gaussian",
     "imagenet": "imagenet/0.50/gaussian",
 }
-"""The preset whose network and recipe are the usual ones for each data set."""
+"""The preset that gives each data set its default network and recipe."""
 
-USUAL_OF_NETWORK = {
+PRESET_OF_NETWORK = {
     "lenet": "mnist/0.50/gaussian",
     "cifar_resnet20": "cifar10/0.50/gaussian",
     "cifar_resnet110": "cifar10/0.50/gaussian",
     "resnet50": "imagenet/0.50/gaussian",
 }
-"""The preset whose recipe a network gets on a data set that has none."""
+"""The preset that gives a network its recipe on a data set that has no preset."""
 
 OWN_OPTIONS = ("name", "sigma", "fidelity")
 """Settings of a method that have options of their own, since more than the method depends on them."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What a person said; None where nothing was."""
-
-    preset: str | None = None
-    config: Path | None = None
-    data: str | None = None
-    train_split: str | None = None
-    network: str | None = None
-    normalisation: str | None = None
-    method: str | None = None
-    sigma: float | None = None
-    settings: Sequence[str] = ()
-    """Settings of the method, each as name=value."""
-    fidelity: Fidelity | None = None
-    epochs: int | None = None
-    epochs_scale: float | None = None
-    batch: int | None = None
-    learning_rate: float | None = None
-    seed: int | None = None
-    precision: Precision | None = None
-
-
-def make_config(wishes: Wishes) -> RunConfig:
-    """The settings of the run that a person asked for."""
-    config = _with_fidelity(_base(wishes), wishes.fidelity)
-    config = replace(config, method=_method(config, wishes), **_places(wishes))
-    require(
-        wishes.epochs is None or wishes.epochs >= 1,
-        f"--epochs must be at least 1, got {wishes.epochs}",
-    )
-    if wishes.epochs_scale is not None:
-        require(wishes.epochs is None, "give --epochs or --epochs-scale, not both")
-        config = scale_epochs(config, wishes.epochs_scale)
-        # What a person counted in epochs is meant as it is said.
-        config = replace(config, method={**config.method, **_method_settings(wishes.settings)})
-    recipe = _given(
-        epochs=wishes.epochs,
-        batch=wishes.batch,
-        learning_rate=wishes.learning_rate,
-        seed=wishes.seed,
-        precision=wishes.precision,
-    )
-    return _honest(replace(config, recipe=replace(config.recipe, **recipe)))
-
-
-def _method(config: RunConfig, wishes: Wishes) -> dict[str, Any]:
-    method = dict(config.method)
-    if wishes.method is not None and wishes.method != method["name"]:
-        kept = {name: method[name] for name in OWN_OPTIONS if name in method}
-        method = {**kept, "name": wishes.method}
-    return method | _given(sigma=wishes.sigma) | _method_settings(wishes.settings)
-
-
-def _places(wishes: Wishes) -> dict[str, Any]:
-    return _given(
-        data=wishes.data,
-        network=wishes.network,
-        normalisation=wishes.normalisation,
-        train_split=wishes.train_split,
-    )
-
-
-def _with_fidelity(config: RunConfig, fidelity: Fidelity | None) -> RunConfig:
-    """The run at another fidelity: what a preset says of it, or what holds for all runs."""
-    if fidelity is None:
-        return config
-    if config.preset:
-        preset = replace(presets.get(config.preset), config=config)
-        return presets.with_fidelity(preset, fidelity).config
-    require(
-        fidelity in FIDELITIES, f"fidelity must be one of {', '.join(FIDELITIES)}, got {fidelity!r}"
-    )
-    recipe = (
-        PAPER_RECIPE
-        if fidelity == "paper"
-        else {name: getattr(Recipe(), name) for name in PAPER_RECIPE}
-    )
-    method = {**config.method, "fidelity": fidelity}
-    return replace(config, method=method, recipe=replace(config.recipe, **dict[str, Any](recipe)))
-
-
-def _honest(config: RunConfig) -> RunConfig:
-    """The run without the name of a preset that it no longer is, or with a note of how its schedule differs from it."""
-    if not config.preset:
-        return config
-    fidelity = config.method.get("fidelity", "official")
-    preset = presets.get(config.preset, fidelity=fidelity).config
-    counted = METHOD_EPOCHS.get(preset.method["name"], {})
-    kept, there = (
-        {name: value for name, value in method.items() if name not in counted}
-        for method in (config.method, preset.method)
-    )
-    as_there = replace(
-        config, method=kept, recipe=preset.recipe, notes=(), data_hash="", image_shape=()
-    )
-    if as_there != replace(preset, method=there):
-        return replace(config, preset="", notes=())
-    differ = ", ".join(schedule_differences(config, preset).values())
-    return replace(config, notes=(f"{OTHER_SCHEDULE} {config.preset}: {differ}",) if differ else ())
-
-
 OTHER_SCHEDULE = "not the schedule of"
-"""How the note on a run of a preset begins that was trained by another recipe."""
+"""How the note begins on a run of a preset that was trained with another recipe."""
 
 
-def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]:
-    """In what the recipe of a run, and what its method counts in epochs, differ from a preset's: in words, by name."""
-    pairs = {
-        f.name: (getattr(config.recipe, f.name), getattr(preset.recipe, f.name))
-        for f in fields(Recipe)
-        if f.name != "seed"
-    }
-    for name, usual in METHOD_EPOCHS.get(preset.method["name"], {}).items():
-        pairs[name] = config.method.get(name, usual), preset.method.get(name, usual)
-    return {
-        name: f"{name} {ours} instead of {theirs}"
-        for name, (ours, theirs) in pairs.items()
-        if ours != theirs
-    }
+def make_config(
+    overrides: RunOverrides, *, preset: str | None = None, config: Path | None = None
+) -> RunConfig:
+    """The settings of a run: those of a preset, of a file or of a data set, with the overrides."""
+    run = _with_fidelity(_base(overrides, preset, config), overrides.fidelity)
+    method_settings = parse_settings(overrides.set)
+    method = _override_method(run.method, overrides) | method_settings
+    parts = _given(overrides, "data", "network", "normalisation", "train_split")
+    run = replace(run, method=method, **parts)
+    if overrides.epochs_scale is not None:
+        run = scale_epochs(run, overrides.epochs_scale)
+        # A number of epochs that the caller gave with --set means what it says: it is not scaled.
+        run = replace(run, method={**run.method, **method_settings})
+    recipe = _given(overrides, "epochs", "batch", "learning_rate", "seed", "precision")
+    run = replace(run, recipe=replace(run.recipe, **recipe))
+    return _checked_against_preset(run)
 
 
-def run_name(config: RunConfig) -> str:
-    """A name for the run's folder that tells it from its like.
+def _given(overrides: RunOverrides, *names: str) -> dict[str, Any]:
+    """Those of the overrides that are not None."""
+    values = {}
+    for name in names:
+        value = getattr(overrides, name)
+        if value is not None:
+            values[name] = value
+    return values
 
-    >>> run_name(RunConfig(data="mnist", network="lenet", method={"name": "gaussian", "sigma": 0.25}))
-    'mnist-0.25-gaussian'
-    """
-    plain = f"{config.data}-{config.sigma:.2f}-{config.method['name']}"
-    name = (config.preset or plain).replace("/", "-").replace(":", "-")
-    return name + (f"-seed{config.recipe.seed}" if config.recipe.seed else "")
 
-
-def _base(wishes: Wishes) -> RunConfig:
-    require(wishes.preset is None or wishes.config is None, "give a preset or --config, not both")
-    if wishes.config is not None:
-        return replace(
-            RunConfig.load(wishes.config), notes=()
-        )  # what they said need not be true of this run
-    if wishes.preset is not None:
-        return presets.get(wishes.preset).config
-    if wishes.data is None or wishes.sigma is None:
+def _base(overrides: RunOverrides, preset: str | None, config: Path | None) -> RunConfig:
+    """The settings before the overrides."""
+    require(preset is None or config is None, "give a preset or --config, not both")
+    if config is not None:
+        # The notes describe the run that the file was written for, not this one.
+        return replace(RunConfig.load(config), notes=())
+    if preset is not None:
+        return presets.get(preset).config
+    if overrides.data is None or overrides.sigma is None:
         raise UsageError(
             "give a preset (`smoothmix presets` lists them), --config, or --data and --sigma"
         )
-    method = {"name": wishes.method or "gaussian", "sigma": wishes.sigma}
-    if wishes.data in USUAL:
-        return replace(
-            presets.get(USUAL[wishes.data]).config, data=wishes.data, method=method, preset=""
-        )
-    if wishes.network is None:
-        raise UsageError(
-            f"--network is needed for {wishes.data}: lenet, cifar_resnet20, cifar_resnet110 or resnet50"
-        )
-    return _on_other_data(wishes.data, wishes.network, method)
+    method = {"name": overrides.method or "gaussian", "sigma": overrides.sigma}
+    if overrides.data in PRESET_OF_DATA:
+        default = presets.get(PRESET_OF_DATA[overrides.data]).config
+        return replace(default, data=overrides.data, method=method, preset="")
+    if overrides.network is None:
+        known = ", ".join(PRESET_OF_NETWORK)
+        raise UsageError(f"--network is needed for {overrides.data}: one of {known}")
+    return _on_other_data(overrides.data, overrides.network, method)
 
 
 def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig:
-    """A run on a data set of a person's own: a network is trained as on the data that it was made for."""
-    if network not in USUAL_OF_NETWORK:
+    """A run on a data set without a preset: the recipe is that of the network's own data set."""
+    if network not in PRESET_OF_NETWORK:
         return RunConfig(data=data, network=network, method=method)
-    usual = USUAL_OF_NETWORK[network]
-    note = f"{data} has no recipe of its own: this is that of {usual}, and images are not augmented"
+    preset = PRESET_OF_NETWORK[network]
+    note = (
+        f"{data} has no recipe of its own: this is that of {preset}, and images are not augmented"
+    )
     return replace(
-        presets.get(usual).config,
+        presets.get(preset).config,
         data=data,
         network=network,
         method=method,
@@ -216,31 +114,122 @@ def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig
     )
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _override_method(method: Mapping[str, Any], overrides: RunOverrides) -> dict[str, Any]:
+    """The method's settings; of another method's settings only those that all methods have."""
+    settings = dict(method)
+    if overrides.method is not None and overrides.method != method["name"]:
+        settings = {}
+        for name in OWN_OPTIONS:
+            if name in method:
+                settings[name] = method[name]
+        settings["name"] = overrides.method
+    return settings | _given(overrides, "sigma")
 
 
-def _method_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings from name=value, where the value is written as in TOML, or is a word.
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings of a method from name=value, where the value is TOML or a single word.
 
-    >>> _method_settings(["eta=5.0", "one_step=true", "attack=ddn"])
+    >>> parse_settings(["eta=5.0", "one_step=true", "attack=ddn"])
     {'eta': 5.0, 'one_step': True, 'attack': 'ddn'}
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
-        name, _, value = pair.partition("=")
+        name, _, text = pair.partition("=")
+        name = name.strip()
         require(
-            name.strip() not in OWN_OPTIONS,
-            f"--set cannot set {name.strip()}: there is an option of its own for it",
+            name not in OWN_OPTIONS,
+            f"--set cannot set {name}: it has an option of its own",
         )
-        text = value.strip()
-        try:
-            settings[name.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            if text.isidentifier():
-                settings[name.strip()] = text
-                continue
-            raise UsageError(
-                f"--set wants name=value, such as --set eta=5.0, got {pair!r}"
-            ) from None
+        settings[name] = _parse_value(text.strip(), pair)
     return settings
+
+
+def _parse_value(text: str, pair: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        # Quotes round a word would have to be quoted again for most shells.
+        if text.isidentifier():
+            return text
+        raise UsageError(f"--set takes name=value, such as --set eta=5.0, got {pair!r}") from None
+
+
+def _with_fidelity(config: RunConfig, fidelity: Fidelity | None) -> RunConfig:
+    """The run at another fidelity: as its preset defines it, or else as all runs have it."""
+    if fidelity is None:
+        return config
+    if config.preset:
+        preset = replace(presets.get(config.preset), config=config)
+        return presets.with_fidelity(preset, fidelity).config
+    require(
+        fidelity in FIDELITIES, f"fidelity must be one of {', '.join(FIDELITIES)}, got {fidelity!r}"
+    )
+    recipe: dict[str, Any] = dict(PAPER_RECIPE)
+    if fidelity == "official":
+        recipe = {name: getattr(Recipe(), name) for name in PAPER_RECIPE}
+    method = {**config.method, "fidelity": fidelity}
+    return replace(config, method=method, recipe=replace(config.recipe, **recipe))
+
+
+def _checked_against_preset(config: RunConfig) -> RunConfig:
+    """The run without the name of a preset that it no longer is, or with a note on its schedule."""
+    if not config.preset:
+        return config
+    fidelity = config.method.get("fidelity", "official")
+    preset = presets.get(config.preset, fidelity=fidelity).config
+    # What training fills in, and what the schedule note describes, may differ from the preset.
+    same_schedule = replace(
+        config,
+        method=_without_epochs(config.method, preset),
+        recipe=preset.recipe,
+        notes=(),
+        data_hash="",
+        image_shape=(),
+    )
+    if same_schedule != replace(preset, method=_without_epochs(preset.method, preset)):
+        return replace(config, preset="", notes=())
+    differences = schedule_differences(config, preset)
+    if not differences:
+        return replace(config, notes=())
+    listed = ", ".join(differences.values())
+    return replace(config, notes=(f"{OTHER_SCHEDULE} {config.preset}: {listed}",))
+
+
+def _without_epochs(method: Mapping[str, Any], preset: RunConfig) -> dict[str, Any]:
+    counted = METHOD_EPOCHS.get(preset.method["name"], {})
+    return {name: value for name, value in method.items() if name not in counted}
+
+
+def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]:
+    """How the recipe of a run, and what its method counts in epochs, differ from a preset's.
+
+    A phrase for each setting, by the setting's name.
+    """
+    differences = {}
+    for setting in fields(Recipe):
+        ours = getattr(config.recipe, setting.name)
+        theirs = getattr(preset.recipe, setting.name)
+        # Runs with other seeds repeat one experiment.
+        if setting.name != "seed" and ours != theirs:
+            differences[setting.name] = f"{setting.name} {ours} instead of {theirs}"
+    for name, default in METHOD_EPOCHS.get(preset.method["name"], {}).items():
+        ours = config.method.get(name, default)
+        theirs = preset.method.get(name, default)
+        if ours != theirs:
+            differences[name] = f"{name} {ours} instead of {theirs}"
+    return differences
+
+
+def run_name(config: RunConfig) -> str:
+    """A folder name that distinguishes the run from others.
+
+    >>> run_name(RunConfig(data="mnist", network="lenet", method={"name": "macer", "sigma": 0.25}))
+    'mnist-0.25-macer'
+    """
+    name = config.preset
+    if not name:
+        name = f"{config.data}-{config.sigma:.2f}-{config.method['name']}"
+    name = name.replace("/", "-").replace(":", "-")
+    if config.recipe.seed:
+        name += f"-seed{config.recipe.seed}"
+    return name

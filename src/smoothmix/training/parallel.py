@@ -219,20 +219,6 @@ def _pause(stop: StopRequest, deadline: float, missing: str) -> None:
     time.sleep(BETWEEN_LOOKS)
 
 
-def own_device(device: torch.device, world: World) -> torch.device:
-    """The device of this process: each takes the GPU with its number on the machine, unless one was named."""
-    if world.alone or device.type != "cuda" or device.index is not None:
-        return device
-    count = torch.cuda.device_count()
-    if world.local_rank >= count:
-        raise UsageError(
-            f"process {world.local_rank + 1} on this machine has no GPU of its own, there are {count}: "
-            "start no more processes than GPUs, or give --device cpu"
-        )
-    torch.cuda.set_device(world.local_rank)
-    return torch.device("cuda", world.local_rank)
-
-
 def uses_batchnorm(model: nn.Module) -> bool:
     """Whether some layer takes statistics over the batch, which several processes see in parts."""
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -1,4 +1,4 @@
-"""A training run in its folder: set up, claimed by one process, and taken up where an earlier one stopped."""
+"""A training run in its folder: prepared, locked by one process, and resumed where it stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from smoothmix import data, methods
 from smoothmix._io.files import remove_unfinished
@@ -23,72 +22,57 @@ from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
+from smoothmix.inference.devices import choose_device, own_device
 from smoothmix.inference.guards import say_doubts
 from smoothmix.methods import Method
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network
+from smoothmix.runs.options import CHECKPOINT_MINUTES, TrainingOptions
 from smoothmix.training.batches import Epoch
 from smoothmix.training.checkpoint import pack, unpack
-from smoothmix.training.metrics import EpochMetrics, Listeners, StepProgress
-from smoothmix.training.parallel import Team, own_device, synchronised, team, uses_batchnorm
+from smoothmix.training.metrics import Listeners
+from smoothmix.training.parallel import Team, synchronised, team, uses_batchnorm
 from smoothmix.training.trainer import Trainer
 
-__all__ = ["EpochMetrics", "Listeners", "StepProgress", "Trainer", "training"]
-
 LOCK_PATIENCE = 15.0
-"""Seconds that a restarted process waits for what the one before has left to die."""
+"""Seconds that a restarted process waits for the lock of the process it replaces."""
 
 
 @contextmanager
-def training(
+def open_run(
     config: RunConfig,
     path: Path,
+    options: TrainingOptions | None = None,
     *,
-    data_dir: Path | None = None,
-    allow_partial: bool = False,
-    device: torch.device | str = "cpu",
-    workers: int | None = None,
-    checkpoint_minutes: float = 10.0,
-    sync_batchnorm: bool = False,
     listeners: Listeners | None = None,
     stop: StopRequest | None = None,
 ) -> Iterator[Trainer]:
-    """A trainer for the run in folder `path`, ready to go on from wherever an earlier one stopped.
+    """A trainer for the run in folder `path`, ready to resume wherever an earlier one stopped.
 
-    Started by torchrun, it is one of several that train together. Only rank 0 touches the folder.
+    Started by torchrun, this process is one of several that train together; only rank 0 touches
+    the folder.
     """
-    require(
-        checkpoint_minutes > 0, f"checkpoint-minutes must be positive, got {checkpoint_minutes}"
-    )
-    require(workers is None or workers >= 0, f"workers must be zero or more, got {workers}")
-    world, stop = current_world(), stop or StopRequest()
-    method = _method(config)
-    train = data.load(
-        config.data, config.train_split, data_dir=data_dir, allow_partial=allow_partial
-    )
-    test = data.load(config.data, "test", data_dir=data_dir)
-    require(
-        (train.shape, train.num_classes) == (test.shape, test.num_classes),
-        f"{config.data}: its images for training have shape {list(train.shape)} and {train.num_classes} classes, those "
-        f"for testing {list(test.shape)} and {test.num_classes}",
-    )
-    config = _completed(config, method, train)
-    if train.fingerprint == test.fingerprint:
-        config = _with_note(config, TESTED_ON_TRAINING)
+    options = options or TrainingOptions()
+    stop = stop or StopRequest()
+    world = current_world()
+    device = own_device(choose_device(options.device), world)
+    method = make_method(config)
+    train, test = load_data(config, options)
+    config = _complete(config, method, train, test)
     if world.is_main:
         say_doubts(method.sigma, train)
-    device = own_device(torch.device(device), world)
     with (
         team(world, device, stop) as members,
         ExitStack() as held,
         torch.random.fork_rng(devices=[]),
     ):
         torch.manual_seed(config.recipe.seed)
-        model = _network(config, world, device, sync_batchnorm)
-        if uses_batchnorm(model) and not (world.alone or sync_batchnorm):
-            config = _with_note(
-                config, f"BatchNorm saw a batch in {world.size} shares, one a process"
-            )
+        model = build_network(config)
+        if options.sync_batchnorm:
+            model = synchronised(model, world, device)
+        elif uses_batchnorm(model) and not world.alone:
+            note = f"BatchNorm saw each batch in {world.size} shares, one per process"
+            config = _with_notes(config, note)
         trainer = Trainer(
             config=config,
             folder=RunFolder(path),
@@ -97,51 +81,107 @@ def training(
             test=test,
             model=model,
             device=device,
-            workers=_default_workers(train, world) if workers is None else workers,
-            checkpoint_minutes=checkpoint_minutes,
+            workers=_number_of_workers(options, train, world),
+            checkpoint_minutes=options.checkpoint_minutes or CHECKPOINT_MINUTES,
             listeners=listeners or Listeners(),
             team=members,
             stop=stop,
         )
-        _compare(members, config)
-        told = members.from_main(lambda: _begin(trainer, held))
+        _require_same_settings(members, config)
+        state = members.from_main(lambda: _begin(trainer, held))
         if not world.is_main:
-            trainer.follow(unpack(told))
+            trainer.follow(unpack(state))
         trainer.finished = members.any(trainer.finished)
         yield trainer
 
 
-def _completed(config: RunConfig, method: Method, train: Dataset) -> RunConfig:
+def make_method(config: RunConfig) -> Method:
+    """The training method of a run."""
+    settings = dict(config.method)
+    return methods.make(settings.pop("name"), **settings)
+
+
+def load_data(config: RunConfig, options: TrainingOptions) -> tuple[Dataset, Dataset]:
+    """The images to train on and those to evaluate on, which must have the same shape."""
+    train = data.load(
+        config.data,
+        config.train_split,
+        data_dir=options.data_dir,
+        allow_partial=options.allow_partial,
+    )
+    test = data.load(config.data, "test", data_dir=options.data_dir)
+    require(
+        (train.shape, train.num_classes) == (test.shape, test.num_classes),
+        f"{config.data}: its training images have shape {list(train.shape)} and "
+        f"{train.num_classes} classes, its test images {list(test.shape)} and {test.num_classes}",
+    )
+    return train, test
+
+
+def _complete(config: RunConfig, method: Method, train: Dataset, test: Dataset) -> RunConfig:
     """The settings with what only the method and the data know."""
     config = replace(
         config,
-        method={"name": config.method["name"], **_settings(method)},
+        method={"name": config.method["name"], **_all_settings(method)},
         num_classes=train.num_classes,
         image_shape=train.shape,
         data_hash=train.fingerprint,
     )
-    config = _with_note(config, train.note or "")
-    if not Epoch(train, method, config.recipe.seed, 0, config.recipe.batch).ranges:
+    recipe = config.recipe
+    if not Epoch(train, method, recipe.seed, 0, recipe.batch).ranges:
         raise UsageError(
-            f"{len(train)} images in batches of {config.recipe.batch} leave no step of {method.copies} chunks to take"
+            f"{len(train)} images in batches of {recipe.batch} leave no step of "
+            f"{method.copies} chunks to take"
         )
-    return config
+    notes = [train.note or ""]
+    if train.fingerprint == test.fingerprint:
+        notes.append(TESTED_ON_TRAINING)
+    return _with_notes(config, *notes)
 
 
-def _with_note(config: RunConfig, *notes: str) -> RunConfig:
+def _all_settings(method: Method) -> dict[str, Any]:
+    """All settings of a method, defaults included.
+
+    A later version may have other defaults, and the settings that a run records must not change.
+    """
+    settings = {}
+    for setting in fields(method):
+        value = getattr(method, setting.name)
+        if setting.init and value is not None:
+            settings[setting.name] = value
+    return settings
+
+
+def _with_notes(config: RunConfig, *notes: str) -> RunConfig:
     new = tuple(note for note in notes if note and note not in config.notes)
     return replace(config, notes=config.notes + new)
 
 
-def _network(
-    config: RunConfig, world: World, device: torch.device, sync_batchnorm: bool
-) -> nn.Module:
-    network = build_network(config)
-    return synchronised(network, world, device) if sync_batchnorm else network
+def _number_of_workers(options: TrainingOptions, dataset: Dataset, world: World) -> int:
+    """Processes that decode images; images in memory need none."""
+    if options.workers is not None:
+        return options.workers
+    if isinstance(dataset, data.MemoryDataset):
+        return 0
+    return max(1, (os.cpu_count() or 1) // world.local_size)
+
+
+def _require_same_settings(members: Team, config: RunConfig) -> None:
+    """Refuse processes that were started with other settings, or with other data, than rank 0."""
+    if members.world.alone:
+        return
+    text = members.from_main(lambda: to_toml(config).encode()).decode()
+    main = from_table(RunConfig, tomllib.loads(text), where="rank 0")
+    different = differences(main, config)
+    if not members.any(bool(different)):
+        return
+    if different:
+        raise UsageError(f"rank 0 was started with other settings: {different}")
+    raise ReportedByRankZero
 
 
 def _begin(trainer: Trainer, held: ExitStack) -> bytes:
-    """Take possession of the folder, for as long as `held` lasts, and take up what is in it."""
+    """Lock the folder for as long as `held` lasts, and load the state that is in it."""
     folder = trainer.folder
     folder.path.mkdir(parents=True, exist_ok=True)
     _lock(folder, held)
@@ -149,33 +189,22 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
     remove_unfinished(folder.state.parent)
     trainer.resume()
     if trainer.finished:
-        trainer.config = RunConfig.load(
-            folder.config
-        )  # with its own notes: nothing is trained otherwise now
+        # With the notes of the training that took place: this process trains nothing.
+        trainer.config = RunConfig.load(folder.config)
     else:
-        note_down(folder, trainer.config.notes)
+        add_notes(folder, trainer.config.notes)
     return pack(trainer.state)
 
 
-def _compare(members: Team, config: RunConfig) -> None:
-    """Refuse processes that were started with other settings, or with other data, than rank 0."""
-    if members.world.alone:
-        return
-    main = members.from_main(lambda: to_toml(config).encode()).decode()
-    different = differences(from_table(RunConfig, tomllib.loads(main), where="rank 0"), config)
-    if members.any(bool(different)):
-        raise (
-            UsageError(f"rank 0 was started otherwise: {different}")
-            if different
-            else ReportedByRankZero()
-        )
-
-
 def _lock(folder: RunFolder, held: ExitStack) -> None:
-    """Hold the lock of the folder. After a restart, processes that read pictures for the dead one may live for a
-    moment longer, and with them its lock."""
-    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    deadline = time.monotonic() + (LOCK_PATIENCE if restarted else 0.0)
+    """Hold the lock of the folder.
+
+    After a restart, workers that decode images for the dead process may live for a moment longer,
+    and with them its lock.
+    """
+    deadline = time.monotonic()
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        deadline += LOCK_PATIENCE
     while True:
         try:
             held.enter_context(exclusive(folder.lock, name=str(folder.path)))
@@ -187,52 +216,45 @@ def _lock(folder: RunFolder, held: ExitStack) -> None:
             return
 
 
-def _method(config: RunConfig) -> Method:
-    settings = dict(config.method)
-    return methods.make(settings.pop("name"), **settings)
-
-
-def _settings(method: Method) -> dict[str, Any]:
-    """All settings of a method, defaults too: what is kept with a run must not change when a default does."""
-    values = {f.name: getattr(method, f.name) for f in fields(method) if f.init}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _default_workers(dataset: Dataset, world: World) -> int:
-    """Processes that decode pictures; what is in memory needs none."""
-    if isinstance(dataset, data.MemoryDataset):
-        return 0
-    return max(1, (os.cpu_count() or 1) // world.local_size)
-
-
 def claim(folder: RunFolder, config: RunConfig) -> None:
     """Write the settings into a new folder, or refuse a folder that holds another run."""
     if not folder.config.exists():
         config.save(folder.config)
         return
-    if different := differences(RunConfig.load(folder.config), config):
+    different = differences(RunConfig.load(folder.config), config)
+    if different:
         raise UsageError(
             f"{folder.path}: holds a run with other settings: {different}; use another --out"
         )
 
 
-def note_down(folder: RunFolder, notes: Sequence[str]) -> None:
-    """Add to the notes of a run, such as that it is gone on with by several processes."""
-    there = RunConfig.load(folder.config)
-    if (noted := _with_note(there, *notes)) != there:
-        noted.save(folder.config)
+def add_notes(folder: RunFolder, notes: Sequence[str]) -> None:
+    """Add to the notes of a run, such as that several processes resumed it."""
+    recorded = RunConfig.load(folder.config)
+    with_notes = _with_notes(recorded, *notes)
+    if with_notes != recorded:
+        with_notes.save(folder.config)
 
 
 def differences(there: RunConfig, here: RunConfig) -> str:
-    """What two runs do not have in common, in words; empty if they are the same."""
-    old, new = _flat(there), _flat(here)
-    names = [*old, *(name for name in new if name not in old)]
-    pairs = [(name, old.get(name, "not set"), new.get(name, "not set")) for name in names]
-    return "; ".join(f"{name} is {a} there and {b} here" for name, a, b in pairs if a != b)
+    """What two runs do not have in common, as a sentence; empty if they are the same."""
+    old = _flat(there)
+    new = _flat(here)
+    found = []
+    for name in {**old, **new}:
+        before = old.get(name, "not set")
+        now = new.get(name, "not set")
+        if before != now:
+            found.append(f"{name} is {before} there and {now} here")
+    return "; ".join(found)
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
-    flat = asdict(config)
-    del flat["notes"]  # they follow from the rest
-    recipe, method = flat.pop("recipe"), flat.pop("method")
-    return {**{f"method {name}": value for name, value in method.items()}, **flat, **recipe}
+    """All settings by name, those of the method marked as such."""
+    table = asdict(config)
+    # Notes follow from the other settings.
+    del table["notes"]
+    recipe = table.pop("recipe")
+    method = table.pop("method")
+    flat = {f"method {name}": value for name, value in method.items()}
+    return {**flat, **table, **recipe}

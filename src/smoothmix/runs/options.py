@@ -1,0 +1,135 @@
+"""Options of a training run, shared by the commands `train`, `reproduce` and `study`. No torch.
+
+Each option is declared and documented once, here; the command line shows these docstrings.
+A field is None (a flag: False) unless the caller gave it, so a command can tell which ones were
+given: see `given_options`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from smoothmix.config import Fidelity, Precision, require
+
+CHECKPOINT_MINUTES = 10.0
+"""Minutes between two checkpoints within an epoch, unless `checkpoint_minutes` says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """Changes to the training of a preset; what is None stays as it is."""
+
+    data: str | None = None
+    """Data set (`smoothmix data list`); `sample` is embedded, to try things out."""
+
+    fidelity: Fidelity | None = None
+    """official, the default, does what made the published tables; paper what the paper says."""
+
+    epochs: int | None = None
+    """Passes over the data; learning-rate drops, warm-up and deferral stay where they are."""
+
+    epochs_scale: float | None = None
+    """Multiply epochs, drops, warm-up and deferral, except what --set gives."""
+
+    batch: int | None = None
+    """Images per batch; methods with noise copies take one step per chunk of it."""
+
+    learning_rate: float | None = None
+    """Step size of SGD before the first drop."""
+
+    precision: Precision | None = None
+    """bf16 trains under autocast; weights and losses stay in fp32."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.epochs is None or self.epochs >= 1,
+            f"--epochs must be at least 1, got {self.epochs}",
+        )
+        require(
+            self.epochs is None or self.epochs_scale is None,
+            "give --epochs or --epochs-scale, not both",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOverrides(Overrides):
+    """The same, with the settings that make another run than the preset's: for `train` alone."""
+
+    train_split: str | None = None
+    """Part of the data set to train on; by default train."""
+
+    network: str | None = None
+    """lenet, cifar_resnet20, cifar_resnet110 or resnet50."""
+
+    normalisation: str | None = None
+    """What the network does to pixels first: cifar10, imagenet or none; by default as its data."""
+
+    method: str | None = None
+    """gaussian (by default), stability, smoothadv, macer, consistency or smoothmix."""
+
+    sigma: float | None = None
+    """Standard deviation of the noise, for pixels in [0, 1]."""
+
+    set: tuple[str, ...] = ()
+    """A setting of the method as name=value; may be given several times."""
+
+    seed: int | None = None
+    """Decides initial weights, order, augmentation and noise; by default 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Where training finds its data, and how it is executed.
+
+    Only `allow_partial` and `sync_batchnorm` change the trained network.
+    """
+
+    data_dir: Path | None = None
+    """Folder that holds the data set; by default $SMOOTHMIX_DATA or this user's cache."""
+
+    allow_partial: bool = False
+    """Train on an incomplete data set, and note in the run that it was."""
+
+    device: str | None = None
+    """cpu, cuda, cuda:1, ...; by default a GPU if there is one."""
+
+    workers: int | None = None
+    """Processes that decode images; by default none for data in memory, one per core for folders."""
+
+    checkpoint_minutes: float | None = None
+    """Minutes between checkpoints within an epoch, by default 10; each epoch ends with one too."""
+
+    sync_batchnorm: bool = False
+    """With several processes, take BatchNorm's statistics over the whole batch (needs GPUs)."""
+
+    tensorboard: bool = False
+    """Write TensorBoard events beside metrics.jsonl (needs `pip install tensorboard`)."""
+
+    def __post_init__(self) -> None:
+        minutes = self.checkpoint_minutes
+        require(
+            minutes is None or minutes > 0,
+            f"--checkpoint-minutes must be positive, got {minutes}",
+        )
+        require(
+            self.workers is None or self.workers >= 0,
+            f"--workers must be zero or more, got {self.workers}",
+        )
+
+
+def given_options(options: object) -> list[str]:
+    """The command-line names of the options that have a value.
+
+    >>> given_options(Overrides(epochs=3, learning_rate=0.1))
+    ['--epochs', '--learning-rate']
+    """
+    names = []
+    for option in fields(options):  # type: ignore[arg-type]
+        value: Any = getattr(options, option.name)
+        # Identity: a number 0 is a value that was given, although it equals False.
+        if value is None or value is False or value == ():
+            continue
+        names.append(f"--{option.name.replace('_', '-')}")
+    return names
