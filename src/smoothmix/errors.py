@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 class SmoothmixError(Exception):
-    """Something went wrong that the message explains; the command line prints it without a traceback."""
+    """An error that its message explains; the command line prints it without a traceback."""
 
     exit_code = 1
 
@@ -27,29 +27,38 @@ class CheckpointError(SmoothmixError):
 
 
 class CertificateError(SmoothmixError):
-    """A certificate file that cannot be read, or does not say what it must."""
+    """A certificate file that cannot be read, or contradicts itself."""
 
 
 def shown(text: object, length: int = 80) -> str:
-    """What a file says, fit for a sentence: cut, and with escapes for what a terminal would obey.
+    """Text from a file, fit for a message: shortened, and with control characters escaped.
 
     >>> shown("abcdef", length=4), shown("a\\nb")
     ('abcd…', 'a\\\\nb')
     """
-    said = str(text)
-    cut = said if len(said) <= length else f"{said[:length]}…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    content = str(text)
+    if len(content) > length:
+        content = f"{content[:length]}…"
+    return "".join(map(_escaped, content))
+
+
+def _escaped(character: str) -> str:
+    # A terminal would obey control characters, also those hidden in a file's text.
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
-    """The error for a name that is not among `choices`, with the nearest one that is.
+    """The error for a name that is not among `choices`, with the closest one that is.
 
     >>> str(unknown_name("data set", "minst", ["mnist", "cifar10"]))
-    "unknown data set 'minst': did you mean 'mnist'? (there are: mnist, cifar10)"
+    "unknown data set 'minst': did you mean 'mnist'? (choose from: mnist, cifar10)"
     """
     names = list(choices)
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? (there are: " if near else "there are: "
-    return UsageError(
-        f"unknown {kind} {shown(name)!r}: {hint}{', '.join(names)}{')' if near else ''}"
-    )
+    problem = f"unknown {kind} {shown(name)!r}"
+    every = f"choose from: {', '.join(names)}"
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return UsageError(f"{problem}: did you mean {close[0]!r}? ({every})")
+    return UsageError(f"{problem}: {every}")

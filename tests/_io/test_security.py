@@ -9,7 +9,9 @@ import lzma
 import os
 import struct
 import tarfile
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from PIL import Image
 from smoothmix import certificates
 from smoothmix._io import files
 from smoothmix._io.toml import read_toml
-from smoothmix.analysis import measure
+from smoothmix.analysis import measure, measured
 from smoothmix.certificates import file as certificate_file
 from smoothmix.config import RunConfig
 from smoothmix.data import DATASETS, arrays, download, load, pictures
@@ -28,6 +30,7 @@ from smoothmix.data.idx import IdxSource, parse_idx
 from smoothmix.data.source import Fetched
 from smoothmix.errors import CertificateError, DataError, SmoothmixError, UsageError
 from smoothmix.report.sections import read_section
+from smoothmix.reproduce import beside
 from tests.helpers.certificates import FIELD_HEADER, field_log, our_file
 
 SOURCES = sorted((Path(__file__).parents[2] / "src").rglob("*.py"))
@@ -83,8 +86,40 @@ def test_unpacking_takes_no_more_than_the_limit(tmp_path: Path) -> None:
     for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress), ("", bytes)):
         path = tmp_path / f"zeros{suffix}"
         path.write_bytes(pack(bytes(10_000)) + (pack(b"more") if suffix else b"more"))
-        assert len(files.unpacked(path, 99)) == 100
-        assert files.unpacked(path, 20_000) == bytes(10_000) + b"more"
+        with pytest.raises(files.FileTooLargeError, match="holds more than 99 bytes"):
+            files.read_unpacked(path, 99)
+        with pytest.raises(files.FileTooLargeError, match="holds more than 10,003 bytes"):
+            files.read_unpacked(path, 10_003)
+        assert files.read_unpacked(path, 10_004) == bytes(10_000) + b"more"
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_bomb_takes_no_memory_beyond_the_limit(
+    tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"zeros{suffix}"
+    path.write_bytes(pack(bytes(50_000_000)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(files.FileTooLargeError):
+            files.read_unpacked(path, 100_000)
+        # The window of xz alone takes 8 MiB.
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_readers_refuse_a_file_beyond_their_limit_and_never_cut_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "LARGEST_METRICS", 50)
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n' * 3)
+    with pytest.raises(SmoothmixError, match=r"metrics.jsonl: holds more than 50 bytes"):
+        measured._run(tmp_path)
+    monkeypatch.setattr(beside, "LARGEST", 50)
+    (tmp_path / "published.tsv").write_text("\t".join(beside.COLUMNS) + "\n" + "1\t" * 40)
+    with pytest.raises(SmoothmixError, match=r"published.tsv: holds more than 50 bytes"):
+        beside.load_published(tmp_path / "published.tsv")
 
 
 def test_xz_that_is_cut_or_needs_much_memory_or_has_no_end_is_refused(
@@ -133,7 +168,7 @@ def test_votes_beyond_counting_are_refused(tmp_path: Path, votes: str) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("a = " + "[" * 5000, "lists within lists without end"),
+        ("a = " + "[" * 5000, "lists are nested too deep"),
         ("a = " + "9" * 5000, "4300 digits"),
         ("a = 9223372036854775808", "a whole number beyond 64 bits"),
         ("a = [[{b = [1" + "0" * 30 + "]}]]", "a whole number beyond 64 bits"),

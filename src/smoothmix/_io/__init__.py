@@ -1,1 +1,1 @@
-"""Files, locks, TOML and text: everything that touches the disk goes through here. No torch at import."""
+"""Files, locks, TOML and text: all access to the disk. Torch-free, but for `untrusted`."""

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever stops their writer; and reading without end prevented."""
+"""Files that are replaced whole or not at all, and reading with a limit on the bytes."""
 
 from __future__ import annotations
 
@@ -10,69 +10,89 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from smoothmix.errors import SmoothmixError
+
 XZ_STREAMS = 64
-"""A file put together of more parts than this is refused: each part is copied once for every one before it."""
+"""Most streams that one .xz file may consist of: reading many takes quadratic time."""
+
 XZ_MEMORY = 2**27
+"""Bytes that unpacking a stream may take; `xz -9` needs half of it."""
+
+
+class FileTooLargeError(SmoothmixError):
+    """A file holds more bytes than its reader accepts."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        super().__init__(f"{path}: holds more than {limit:,} bytes, too many for such a file")
 
 
 @contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` if the block ends well, and is removed if not.
+    """A temporary path to write to, which replaces `path` if the block succeeds.
 
-    The folder is made where it is missing. Once the block has ended, the new content outlives a power failure.
+    Missing folders are made. After the block the new content survives a power failure; if the
+    block fails, the old content stays.
     """
-    # A link stays a link: what it points to is replaced.
+    # A link stays a link: the file it points to is replaced.
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, since a rename is atomic within one file system only. Not by mkstemp, whose files
-    # others may not read: a run folder is often shared.
+    # In the same folder, since a rename is atomic within one file system only. Not by mkstemp,
+    # whose files others may not read: a run folder is often shared.
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
-        _flush(temporary)
+        _flush_to_disk(temporary)
         temporary.replace(target)
-        _flush(target.parent)
+        _flush_to_disk(target.parent)
     except OSError as error:
-        error.filename = error.filename or os.fspath(
-            path
-        )  # a write that finds no room does not say where
+        # The system does not name the file when a write finds no room.
+        error.filename = error.filename or os.fspath(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete what writers that were killed have left in a folder; for someone who knows that no other writes there."""
-    for left in folder.glob(".*.tmp"):
-        left.unlink(missing_ok=True)
+def remove_temporary_files(folder: Path) -> None:
+    """Delete what killed writers left in a folder; the caller must be its only writer."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Put `data` into a file, so that a reader finds the old content or the new and never a part."""
+    """Write `data` so that a reader finds either the old content or the new, never a part."""
     with replace_file(path) as temporary:
         temporary.write_bytes(data)
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The bytes of a file, at most one more than `limit`: whoever gets more than the limit knows it is too large.
-
-    Its size is not asked for, since a pipe or a device has none.
-    """
+    """The bytes of a file; raises `FileTooLargeError` if there are more than `limit`."""
+    # The size is not asked for, since a pipe or a device has none.
     with path.open("rb") as file:
-        return file.read(limit + 1)
+        return _within_limit(file.read(limit + 1), path, limit)
 
 
-def unpacked(path: Path, limit: int) -> bytes:
-    """The same of what a file ending in .gz or .xz unpacks to: a small one may unpack to any size."""
+def read_unpacked(path: Path, limit: int) -> bytes:
+    """The bytes of a file, unpacked if its name ends in .gz or .xz, with the same limit.
+
+    The limit holds for the unpacked bytes: a small file may unpack to any size.
+    """
     if path.suffix == ".gz":
         with gzip.open(path) as stream:
-            return stream.read(limit + 1)
-    packed = read_limited(path, limit)
-    return _unpacked_xz(packed, limit) if path.suffix == ".xz" else packed
+            return _within_limit(stream.read(limit + 1), path, limit)
+    content = read_limited(path, limit)
+    if path.suffix == ".xz":
+        return _within_limit(_unpack_xz(content, limit), path, limit)
+    return content
 
 
-def _unpacked_xz(packed: bytes, limit: int) -> bytes:
-    """One stream after another, each refused if it needs more memory to unpack than `xz -9` lets it."""
+def _within_limit(content: bytes, path: Path, limit: int) -> bytes:
+    if len(content) > limit:
+        raise FileTooLargeError(path, limit)
+    return content
+
+
+def _unpack_xz(packed: bytes, limit: int) -> bytes:
+    """The streams of an .xz file one after another, at most one byte more than `limit`."""
     content = b""
     for _ in range(XZ_STREAMS):
         stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
@@ -87,11 +107,15 @@ def _unpacked_xz(packed: bytes, limit: int) -> bytes:
     raise lzma.LZMAError(f"more than {XZ_STREAMS} streams")
 
 
-def _flush(path: Path) -> None:
-    """Have the operating system put a file, or the names in a folder, on the disk."""
-    if path.is_dir() and os.name != "posix":
-        return  # Windows cannot open a folder, and writes its names by itself
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+def _flush_to_disk(path: Path) -> None:
+    """Have the operating system write a file, or the names in a folder, to the disk."""
+    flags = os.O_RDWR
+    if path.is_dir():
+        # Windows cannot open a folder, and writes its names by itself.
+        if os.name != "posix":
+            return
+        flags = os.O_RDONLY
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,10 +1,10 @@
-"""Frozen settings as TOML tables and back: unknown keys and wrong types are refused by file and key."""
+"""Frozen settings as TOML tables and back; a wrong key or type is refused by file and key."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -17,35 +17,36 @@ from smoothmix.errors import SmoothmixError, UsageError, shown, unknown_name
 T = TypeVar("T")
 
 LARGEST_FILE = 2**16
-"""Bytes of a file of settings, of which ours have a thousand. Reading a key of many parts takes quadratic time."""
+"""Bytes of a settings file; ours have about a thousand. Long dotted keys take quadratic time."""
 
-DEEPEST = 16
-"""How many tables or lists may lie in one another."""
+MAX_DEPTH = 16
+"""How deep tables and lists may be nested."""
+
+TYPE_NAMES = {
+    int: "a whole number",
+    str: "text in quotes",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
 
 
 def to_table(settings: Any) -> dict[str, Any]:
-    """A settings value as nested tables of what TOML can hold, without what is empty by default."""
-    table: dict[str, Any] = {}
-    for each in fields(settings):
-        value = _plain(getattr(settings, each.name))
-        empty_by_default = not each.default and value in ("", [], {})
-        if value is not None and not empty_by_default:
-            table[key_of(each)] = value
+    """A settings value as nested tables, without fields that are empty as by default."""
+    table: dict[str, Any] = _to_toml_value(asdict(settings))
+    for field in fields(settings):
+        if not field.default and table.get(field.name) in ("", [], {}):
+            table.pop(field.name, None)
     return table
 
 
-def key_of(settings_field: Field[Any]) -> str:
-    """The key of a field in files: its name, unless files of earlier versions have another word."""
-    return str(settings_field.metadata.get("key", settings_field.name))
-
-
-def _plain(value: Any) -> Any:
-    """The value with lists for tuples, and without what is None: TOML has no word for it."""
-    if is_dataclass(value):
-        value = {key_of(f): getattr(value, f.name) for f in fields(value)}
+def _to_toml_value(value: Any) -> Any:
+    """The value with lists for tuples and without None, for which TOML has no notation."""
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return {key: _to_toml_value(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, (list, tuple)):
+        return [_to_toml_value(item) for item in value]
+    return value
 
 
 def to_toml(settings: Any) -> str:
@@ -57,55 +58,55 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
         content = read_limited(path, LARGEST_FILE)
-        if len(content) > LARGEST_FILE:
-            raise ValueError(f"more than {LARGEST_FILE:,} bytes")
         tables = tomllib.loads(content.decode())
-        _refuse_monsters(tables)
+        _check_depth_and_integers(tables)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
     except RecursionError:
         raise SmoothmixError(
-            f"{path}: cannot be read as TOML (lists within lists without end)"
+            f"{path}: cannot be read as TOML (lists are nested too deep)"
         ) from None
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # TOML's own errors are ValueErrors, and so are numbers of 5000 digits
+    # TOML's own errors are ValueErrors, and so are integers of 5000 digits.
+    except (OSError, ValueError) as error:
         raise SmoothmixError(f"{path}: cannot be read as TOML ({shown(error, 300)})") from error
     return tables
 
 
-def _refuse_monsters(tables: dict[str, Any]) -> None:
-    """Refuse what no settings need and what would stop code further on: numbers beyond 64 bits, endless nesting."""
-    level: list[Any] = [tables]
-    for _ in range(DEEPEST):
-        insides = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [
-            value for inside in insides for value in inside if isinstance(value, (dict, list, int))
-        ]
-        huge = next(
-            (value for value in level if isinstance(value, int) and not -(2**63) <= value < 2**63),
-            None,
-        )
-        if huge is not None:
-            raise ValueError("a whole number beyond 64 bits")
-        level = [value for value in level if not isinstance(value, int)]
+def _check_depth_and_integers(tables: dict[str, Any]) -> None:
+    """Refuse deep nesting and integers beyond 64 bits, which code further on cannot handle."""
+    level: list[dict[str, Any] | list[Any]] = [tables]
+    for _ in range(MAX_DEPTH):
+        next_level = []
+        for container in level:
+            for value in _values(container):
+                if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    raise ValueError("a whole number beyond 64 bits")
+                if isinstance(value, (dict, list)):
+                    next_level.append(value)
+        level = next_level
     if level:
-        raise ValueError(f"tables or lists more than {DEEPEST} deep")
+        raise ValueError(f"tables or lists nested more than {MAX_DEPTH} deep")
+
+
+def _values(container: dict[str, Any] | list[Any]) -> list[Any]:
+    if isinstance(container, dict):
+        return list(container.values())
+    return container
 
 
 def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
-    """A settings value from a table; unknown keys and wrong types are refused by file and key."""
+    """A settings value from a table; `where` names the file in messages."""
     hints = get_type_hints(cls)
-    every = [f for f in fields(cls) if f.init]  # type: ignore[arg-type]
-    names = {key_of(f): f.name for f in every}
+    settings = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
     for key, value in table.items():
-        if key not in names:
-            raise UsageError(f"{where}: {unknown_name('setting', key, names)}")
-        values[names[key]] = _fit(value, hints[names[key]], where=f"{where}: {key}")
-    needed = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
-    missing = [name for name in needed if name not in values]
+        if key not in settings:
+            raise UsageError(f"{where}: {unknown_name('setting', key, settings)}")
+        values[key] = _convert(value, hints[key], where=f"{where}: {key}")
+    missing = []
+    for name, field in settings.items():
+        if _is_required(field) and name not in values:
+            missing.append(name)
     if missing:
         raise UsageError(f"{where}: lacks {', '.join(missing)}")
     try:
@@ -114,41 +115,47 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
         raise UsageError(f"{where}: {shown(error, 500)}") from None
 
 
-def _fit(value: Any, hint: Any, *, where: str) -> Any:
-    """The value as the type its field wants, or an error."""
-    if isinstance(hint, UnionType):  # something or None, which TOML says by leaving it out
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _convert(value: Any, hint: Any, *, where: str) -> Any:
+    """The value as the type of its field."""
+    # A field that may be None is simply absent from the file, so only the other type is left.
+    if isinstance(hint, UnionType):
         (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
     if isinstance(hint, type) and is_dataclass(hint):
-        return from_table(hint, _want(value, dict, where), where=where)
-    if get_origin(hint) is Mapping:
-        kind, table = get_args(hint)[1], _want(value, dict, where)
-        return {
-            k: v if kind is Any else _fit(v, kind, where=f"{where}.{shown(k)}")
-            for k, v in table.items()
-        }
-    if hint is float and type(value) in (int, float):
-        return float(value)
-    if hint in (int, bool, str):
-        return _want(value, hint, where)
-    if get_origin(hint) is tuple:
-        return tuple(_fit(v, get_args(hint)[0], where=where) for v in _want(value, list, where))
+        return from_table(hint, _require_type(value, dict, where), where=where)
+    if get_origin(hint) in (Mapping, tuple):
+        return _convert_container(value, hint, where=where)
     if get_origin(hint) is Literal:
-        return _want(value, str, where)
+        return _require_type(value, str, where)
+    if hint in (int, bool, str):
+        return _require_type(value, hint, where)
+    if type(value) in (int, float):
+        return float(value)
     raise UsageError(f"{where}: must be a number, got {shown(repr(value))}")
 
 
-KINDS = {
-    int: "a whole number",
-    str: "text in quotes",
-    bool: "true or false",
-    list: "a list",
-    dict: "a table",
-}
+def _convert_container(value: Any, hint: Any, *, where: str) -> Any:
+    if get_origin(hint) is Mapping:
+        return _convert_table(value, get_args(hint)[1], where=where)
+    items = _require_type(value, list, where)
+    return tuple(_convert(item, get_args(hint)[0], where=where) for item in items)
 
 
-def _want(value: Any, kind: type, where: str) -> Any:
-    if (
-        type(value) is not kind
-    ):  # bool is an int to isinstance, but never what a file should say for one
-        raise UsageError(f"{where}: must be {KINDS[kind]}, got {shown(repr(value))}")
+def _convert_table(value: Any, hint: Any, *, where: str) -> dict[str, Any]:
+    table: dict[str, Any] = _require_type(value, dict, where)
+    if hint is Any:
+        return dict(table)
+    converted = {}
+    for key, inner in table.items():
+        converted[key] = _convert(inner, hint, where=f"{where}.{shown(key)}")
+    return converted
+
+
+def _require_type(value: Any, kind: type, where: str) -> Any:
+    # Not isinstance, for which true and false are whole numbers.
+    if type(value) is not kind:
+        raise UsageError(f"{where}: must be {TYPE_NAMES[kind]}, got {shown(repr(value))}")
     return value

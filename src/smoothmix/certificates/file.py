@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix._io.files import unpacked
+from smoothmix._io.files import FileTooLargeError, read_unpacked
 from smoothmix._io.locks import exclusive
 from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
@@ -78,12 +78,9 @@ def read(path: Path) -> Certificates:
 
 def _text(path: Path) -> str:
     try:
-        data = unpacked(path, LARGEST_FILE)
-        if len(data) > LARGEST_FILE:
-            raise CertificateError(
-                f"{path}: holds more than {LARGEST_FILE:,} bytes, which no certificate file does"
-            )
-        return data.decode()
+        return read_unpacked(path, LARGEST_FILE).decode()
+    except FileTooLargeError as error:
+        raise CertificateError(str(error)) from None
     except FileNotFoundError:
         folder = RunFolder(path.parent)
         first = path.name == "certificates.tsv" and folder.weights.exists()

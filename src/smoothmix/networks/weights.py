@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix._io.files import atomic_write
-from smoothmix._io.torch_files import load_plain
+from smoothmix._io.untrusted import load_plain
 from smoothmix.errors import CheckpointError, shown
 
 Tensors = Mapping[str, Tensor]

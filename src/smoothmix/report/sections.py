@@ -32,10 +32,7 @@ def read_sections(paths: Sequence[Path]) -> list[Section]:
 def read_section(path: Path) -> Section:
     """The section in one file."""
     try:
-        content = read_limited(path, LARGEST_SECTION)
-        if len(content) > LARGEST_SECTION:
-            raise ValueError(f"more than {LARGEST_SECTION:,} bytes")
-        made = json.loads(content)
+        made = json.loads(read_limited(path, LARGEST_SECTION))
         table = made["table"]
         return Section(
             title=_text(made["title"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix._io.files import atomic_write, unpacked
+from smoothmix._io.files import atomic_write, read_unpacked
 from smoothmix.analysis import Measured, intervals, metrics
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.analysis.rounding import paper_rounded
@@ -130,7 +130,7 @@ def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: 
 def load_published(path: Path) -> dict[str, list[PublishedRun]]:
     """The published runs in such a file, by the preset of their row."""
     try:
-        text = unpacked(path, LARGEST).decode()
+        text = read_unpacked(path, LARGEST).decode()
         lines = list(csv.reader(io.StringIO(text), delimiter="\t"))
         if not lines or tuple(lines[0]) != COLUMNS:
             raise CertificateError(f"{path}: the columns must be {', '.join(COLUMNS)}")

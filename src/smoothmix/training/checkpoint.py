@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from smoothmix._io.files import replace_file
-from smoothmix._io.torch_files import load_plain
+from smoothmix._io.untrusted import load_plain
 from smoothmix.errors import CheckpointError
 from smoothmix.runs.folder import RunFolder
 
