@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import smoothmix as sm
+from smoothmix.attacks import fast_gradients
 from smoothmix.attacks._convolution import FastConvolutions, input_gradient
+from smoothmix.networks import build
 
 
 def gradients(
@@ -77,7 +80,9 @@ def test_the_input_gradient_in_double_precision_is_exact():
 def test_frozen_weights_get_no_gradient_and_the_input_gets_the_same():
     torch.manual_seed(0)
     x, weight, bias = torch.randn(2, 20, 6, 6), torch.randn(5, 20, 3, 3), torch.randn(5)
-    by_input, by_weight, by_bias = gradients(x, weight, bias, 1, 0, FastConvolutions(frozen=True))
+    by_input, by_weight, by_bias = gradients(
+        x, weight, bias, 1, 0, FastConvolutions(frozen_weights=True)
+    )
     assert by_weight is None
     assert by_bias is None
     torch.testing.assert_close(
@@ -113,3 +118,21 @@ def test_a_slow_one_is_replaced():
             torch.randn(2, 20, 8, 8, requires_grad=True), torch.randn(5, 20, 3, 3)
         )
     assert "_Convolution" in type(out.grad_fn).__name__
+
+
+def test_the_switch_leaves_convolutions_to_pytorch(monkeypatch):
+    """A whole method, attack and all, with and without: the same gradients but for rounding."""
+    torch.manual_seed(0)
+    model = build("lenet")
+    x, y = torch.rand(3, 1, 28, 28), torch.tensor([3, 1, 4])
+    method = sm.SmoothMix(sigma=0.5, copies=2, steps=2)
+    noise, mix = 0.5 * torch.randn(2, *x.shape), torch.tensor([0.1, 0.2, 0.3])
+    found = {}
+    for plain in ("0", "1"):
+        monkeypatch.setenv("SMOOTHMIX_PLAIN_GRADIENTS", plain)
+        with fast_gradients() as context:
+            assert isinstance(context, FastConvolutions) == (plain == "0")
+        loss = method.loss(model, x, y, epoch=20, noise=noise, mix=mix).total
+        found[plain] = torch.autograd.grad(loss, list(model.parameters()))
+    for fast, plain in zip(found["0"], found["1"], strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)

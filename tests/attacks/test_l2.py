@@ -6,14 +6,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from smoothmix.attacks.l2 import (
+    FLOOR,
     ball,
     clamp_pixels,
     damped_unit_l2,
-    ddn,
     l2_ascent,
     l2_norm,
+    objective_gradient,
+    pgd,
     project_l2,
-    smoothed_gradient,
+    smoothed_cross_entropy,
     unit_l2,
     unit_l2_or_random,
 )
@@ -48,9 +50,10 @@ def labels(x, label=0):
     return torch.full((len(x),), label)
 
 
-def walk(model, x, **options):
+def walk(model, x, *, floor=FLOOR, **options):
     settings = {"steps": 1, "step_size": 1.0, **options}
-    return list(l2_ascent(model, x, labels(x), zeros(x), **settings))
+    objective = smoothed_cross_entropy(labels(x), floor=floor)
+    return list(l2_ascent(model, x, zeros(x), objective=objective, **settings))
 
 
 def test_norm_is_by_image():
@@ -157,13 +160,14 @@ def test_one_copy_without_floor_is_cross_entropy():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
     x, noise, y = torch.rand(4, 1, 2, 3), torch.randn(1, 4, 1, 2, 3), torch.tensor([0, 1, 2, 1])
-    gradient, smoothed = smoothed_gradient(model, noisy_forward(model, noise), x, y)
+    objective = smoothed_cross_entropy(y)
+    gradient, found = objective_gradient(model, noisy_forward(model, noise), x, objective)
     x = x.requires_grad_()
     logits = model(x + noise[0])
     (expected,) = torch.autograd.grad(F.cross_entropy(logits, y, reduction="sum"), [x])
     torch.testing.assert_close(gradient, expected)
-    torch.testing.assert_close(smoothed, logits.log_softmax(-1).detach())
-    assert not smoothed.requires_grad
+    torch.testing.assert_close(found[0], logits.detach())
+    assert not found.requires_grad
 
 
 def test_gradient_is_that_of_the_averaged_probability():
@@ -175,7 +179,8 @@ def test_gradient_is_that_of_the_averaged_probability():
         torch.randn(3, 2, 1, 2, 2, dtype=DOUBLE),
         torch.tensor([2, 0]),
     )
-    gradient, _ = smoothed_gradient(model, noisy_forward(model, noise), x, y)
+    forward = noisy_forward(model, noise)
+    gradient, _ = objective_gradient(model, forward, x, smoothed_cross_entropy(y))
 
     def objective(x):
         probs = model((x + noise).flatten(0, 1)).softmax(-1).view(3, 2, 3).mean(0)
@@ -196,7 +201,8 @@ def test_the_network_is_untouched_even_when_the_walk_is_left_early():
     modes = [module.training for module in model.modules()]
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     x = torch.rand(4, 1, 3, 3)
-    path = l2_ascent(model, x, labels(x), zeros(x, 2), steps=5, step_size=1.0)
+    objective = smoothed_cross_entropy(labels(x))
+    path = l2_ascent(model, x, zeros(x, 2), objective=objective, steps=5, step_size=1.0)
     next(path)
     for _ in range(2):
         next(path)
@@ -215,47 +221,32 @@ def test_attacks_inside_no_grad():
     assert not moved.requires_grad
 
 
-def run_ddn(model, x, **options):
-    settings = {"steps": 10, "radius": 0.4, **options}
-    return ddn(model, x, labels(x), zeros(x), **settings)
-
-
-def test_ddn_finds_the_near_side_of_a_plane_on_256_levels():
-    model, x = Plane([6.0, 8.0], offset=9.0), points([0.51, 0.52])  # The plane is 0.178 away.
-    found = run_ddn(model, x, steps=40)
-    assert int(model(found).argmax()) == 1
-    assert 0.178 <= float(l2_norm(found - x)) < 0.2
-    torch.testing.assert_close((found * 255).round() / 255, found, atol=1e-12, rtol=0)
-
-
-def test_ddn_leaves_what_it_cannot_fool_or_need_not():
-    model = Plane([1.0, 0.0], offset=0.75)
-    beyond, wrong_already, within = [0.123, 0.5], [0.8004, 0.5], [0.7, 0.5]
-    x = points(beyond, wrong_already, within)
-    found = run_ddn(model, x, radius=0.2)
-    assert torch.equal(found[:2], x[:2])
-    assert float(model(found)[2].argmax()) == 1
-
-
-def test_ddn_brings_back_to_the_radius_what_it_finds_beyond():
-    model, x = (
-        Plane([1.0, 0.0], offset=0.75),
-        points([0.2, 0.0]),
-    )  # Fooled at 0.55, reached as the norm grows.
-    found = run_ddn(model, x, radius=0.401, steps=12)
-    assert float(l2_norm(found - x)) == pytest.approx(0.401, abs=0.5 / 255)
-    torch.testing.assert_close((found * 255).round() / 255, found, atol=1e-12, rtol=0)
-
-
-def test_ddn_clamps_unless_told_not_to():
-    model, x = (
-        Plane([1.0, 0.0], offset=1.1),
-        points([0.9, 0.5]),
-    )  # No image in [0, 1] lies beyond the plane.
-    assert torch.equal(run_ddn(model, x), x)
-    assert float(run_ddn(model, x, clamp=False).max()) > 1.1
-
-
-def test_ddn_survives_a_flat_network():
+def test_the_objective_is_the_callers():
+    """Another objective than cross-entropy: towards class 0, the way back from what label 0 fears."""
     x = points([0.5, 0.5])
-    assert torch.equal(run_ddn(Plane([0.0, 0.0]), x), x)
+
+    def towards_class_0(logits):
+        return logits.log_softmax(-1)[..., 0].mean(0)
+
+    path = l2_ascent(
+        Plane([3.0, 4.0]), x, zeros(x), objective=towards_class_0, steps=1, step_size=1.0
+    )
+    torch.testing.assert_close(list(path)[-1], x - points([0.6, 0.8]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("clamp", ["before", "after", "never"])
+def test_pgd_is_the_last_iterate_within_the_ball(clamp):
+    x = points([0.9, 0.5])
+    model = Plane([0.8, 0.6])
+    objective = smoothed_cross_entropy(labels(x))
+    found = pgd(model, x, zeros(x), objective=objective, radius=0.2, steps=2, clamp=clamp)
+    inside = ball(x, 0.2)
+    constraints = {
+        "before": [clamp_pixels, inside],
+        "after": [inside, clamp_pixels],
+        "never": [inside],
+    }[clamp]
+    path = walk(model, x, steps=2, step_size=0.2, constraints=constraints, floor=0.0)
+    assert torch.equal(found, path[-1])
+    assert float(l2_norm(found - x)) <= 0.2 + 1e-9
+    assert (float(found.max()) > 1) == (clamp == "never")

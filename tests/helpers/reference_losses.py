@@ -79,27 +79,34 @@ def pgd_example(network, x, label, noises, *, epsilon, steps, official, clamp_fi
 
 
 def ddn_example(network, x, label, noises, *, epsilon, steps, official):
-    """Rony et al. (2019), one image: the direction is walked along, the norm is shrunk or grown by 5 %."""
+    """Rony et al. (2019) as SmoothAdv's code has it, one image: direction and norm apart."""
 
-    def to_grid(z):
-        z = torch.round(z * 255) / 255
-        return z.clamp(0, 1) if official else z
+    def votes_for_another_class(z):
+        predictions = [int(network((z + d)[None])[0].argmax()) for d in noises]
+        most = max(predictions.count(c) for c in predictions)
+        winner = min(c for c in predictions if predictions.count(c) == most)
+        return winner != int(label)
 
-    delta, norm, found = torch.zeros_like(x), epsilon, None
-    for k in range(steps):
-        gradient, mean = attack_gradient(network, x + delta, label, noises, 0.0)
-        if int(mean.argmax()) != int(label):
-            if found is None or delta.norm() < found.norm():
-                found = delta
+    farthest = math.sqrt(sum(max(float(p), 1 - float(p)) ** 2 for p in x.flatten()))
+    delta, norm = torch.zeros_like(x), epsilon
+    best, best_length = torch.zeros_like(x), farthest
+    for i in range(steps):
+        gradient, _ = attack_gradient(network, x + delta, label, noises, 0.0)
+        if votes_for_another_class(x + delta):
+            if float(delta.norm()) < best_length:
+                best, best_length = delta, float(delta.norm())
             norm = norm * 0.95
         else:
             norm = norm * 1.05
-        rate = 0.01 + 0.99 * (1 + math.cos(math.pi * k / steps)) / 2
+        norm = min(norm, farthest)
+        rate = 0.01 + 0.99 * (1 + math.cos(math.pi * (i + 1) / steps)) / 2
         delta = delta + rate * gradient / gradient.norm()
-        delta = to_grid(x + norm * delta / delta.norm()) - x
-    if found is None:
-        return x
-    return x + found if found.norm() <= epsilon else to_grid(project(x + found, x, epsilon))
+        z = torch.round((x + norm * delta / delta.norm()) * 255) / 255
+        if official:
+            z = z.clamp(0, 1)
+        delta = z - x
+    best = project(best, torch.zeros_like(best), epsilon)
+    return x + torch.round(best * 255) / 255
 
 
 def gaussian(model, x, y, noise, lam, *, epoch, fidelity):

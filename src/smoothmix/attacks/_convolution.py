@@ -1,7 +1,8 @@
-"""Gradients of convolutions with respect to their input, faster than the processor's library has them.
+"""Faster gradients of convolutions with respect to their input, on CPUs.
 
-Attacks spend most of their time there. Two cases are slow in oneDNN: few input channels, where its vectors stay nearly
-empty, and a number of input channels that is no multiple of its vectors' length.
+Attacks spend most of their time there. oneDNN is slow in two cases: few input channels, which
+leave its vectors nearly empty, and a number of input channels that is no multiple of the length
+of its vectors.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from smoothmix.inference.fusion import LANES
+LANES = 16
+"""Numbers of float32 in a vector of AVX512: oneDNN works on whole vectors of channels."""
 
 FEW_CHANNELS = 3
-"""At most so many input channels are done as one matrix product and a shifted sum for each weight of the kernel."""
+"""Up to so many input channels, one matrix product and a few shifted sums are faster."""
 
 
 @final
 class FastConvolutions(TorchFunctionMode):
-    """Within it, convolutions whose input gradient is slow get the faster one; all others stay as they are.
+    """Within it, convolutions with a slow input gradient get a faster one; others do not change.
 
-    With `frozen` their weights get no gradient, as in an attack, which could otherwise not be known in time.
+    With `frozen_weights` the weights of those get no gradient.
     """
 
-    def __init__(self, *, frozen: bool = False) -> None:
+    # Whether an attack wants gradients of the weights is not known when a convolution runs, so
+    # that the attack has to say it in advance.
+    def __init__(self, *, frozen_weights: bool = False) -> None:
         super().__init__()
-        self.frozen = frozen
+        self.frozen_weights = frozen_weights
 
     def __torch_function__(
         self,
@@ -40,20 +44,25 @@ class FastConvolutions(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        call = _Call(*args, **kwargs) if func is torch.conv2d else None
-        if call is None or not call.slow:
+        if func is not torch.conv2d:
             return func(*args, **kwargs)
-        weight, bias = call.weight, call.bias
-        if self.frozen:
-            weight, bias = weight.detach(), None if bias is None else bias.detach()
-        how = _pair(call.stride), _pair(call.padding)
-        return _Convolution.apply(call.input, weight, bias, *how)  # type: ignore[no-untyped-call]
+        call = _Call(*args, **kwargs)
+        if not call.has_slow_gradient:
+            return func(*args, **kwargs)
+        weight = call.weight
+        bias = call.bias
+        if self.frozen_weights:
+            weight = weight.detach()
+            bias = None if bias is None else bias.detach()
+        return _Convolution.apply(  # type: ignore[no-untyped-call]
+            call.input, weight, bias, _pair(call.stride), _pair(call.padding)
+        )
 
 
 @final
 @dataclass(frozen=True)
 class _Call:
-    """The arguments of conv2d, by torch's names."""
+    """The arguments of conv2d, with torch's names."""
 
     input: Tensor
     weight: Tensor
@@ -64,34 +73,37 @@ class _Call:
     groups: int = 1
 
     @property
-    def slow(self) -> bool:
-        """Whether it will need a gradient that is worth the trouble."""
-        x, weight = self.input, self.weight
-        plain = (
-            self.groups == 1
-            and _pair(self.dilation) == (1, 1)
-            and not isinstance(self.padding, str)
-        )
-        wanted = (
-            torch.is_grad_enabled() and x.requires_grad and not torch.is_autocast_enabled("cpu")
-        )
-        fits = x.device.type == "cpu" and x.dim() == 4 and x.dtype == weight.dtype == torch.float32
-        channels = weight.shape[1]
-        return (
-            plain
-            and wanted
-            and fits
-            and (_few(channels, _pair(self.stride)) or channels % LANES > 0)
-        )
+    def has_slow_gradient(self) -> bool:
+        """Whether an input gradient is needed, and computed faster here."""
+        return self._needs_gradient and self._is_supported and self._is_slow
+
+    @property
+    def _needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and self.input.requires_grad
+
+    @property
+    def _is_supported(self) -> bool:
+        x = self.input
+        if x.device.type != "cpu" or x.dim() != 4 or torch.is_autocast_enabled("cpu"):
+            return False
+        if isinstance(self.padding, str) or self.groups != 1 or _pair(self.dilation) != (1, 1):
+            return False
+        return x.dtype == self.weight.dtype == torch.float32
+
+    @property
+    def _is_slow(self) -> bool:
+        channels = self.weight.shape[1]
+        return _has_few_channels(channels, _pair(self.stride)) or channels % LANES > 0
 
 
 def _pair(value: Any) -> tuple[int, int]:
-    """What torch takes a number for, in rows and columns."""
-    pair = (value,) if isinstance(value, int) else tuple(value)
-    return (pair[0], pair[-1])
+    """Rows and columns, for which torch also takes one number."""
+    if isinstance(value, int):
+        return (value, value)
+    return (value[0], value[-1])
 
 
-def _few(channels: int, stride: Sequence[int]) -> bool:
+def _has_few_channels(channels: int, stride: Sequence[int]) -> bool:
     return channels <= FEW_CHANNELS and tuple(stride) == (1, 1)
 
 
@@ -108,23 +120,30 @@ class _Convolution(torch.autograd.Function):
         stride: tuple[int, int],
         padding: tuple[int, int],
     ) -> Tensor:
-        # Without a gradient for the weights (in an attack) only the shape of x is needed, not its values.
-        ctx.save_for_backward(weight, x if ctx.needs_input_grad[1] else None)
-        ctx.shape, ctx.stride, ctx.padding = x.shape, stride, padding
+        # Without a gradient for the weights, the shape of x is enough: its memory can be freed.
+        kept_input = x if ctx.needs_input_grad[1] else None
+        ctx.save_for_backward(weight, kept_input)
+        ctx.shape = x.shape
+        ctx.stride = stride
+        ctx.padding = padding
         return torch.conv2d(x, weight, bias, stride, padding)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, x = ctx.saved_tensors
-        by_weight = by_bias = None
-        if ctx.needs_input_grad[1]:
-            mask = [False, True, ctx.needs_input_grad[2]]
-            _, by_weight, by_bias = _backward(gradient, x, weight, ctx.stride, ctx.padding, mask)
-        elif ctx.needs_input_grad[2]:
-            by_bias = gradient.sum((0, 2, 3))
-        by_input = input_gradient(gradient, weight, ctx.shape, ctx.stride, ctx.padding)
-        return by_input, by_weight, by_bias, None, None
+        _, needs_weight, needs_bias, _, _ = ctx.needs_input_grad
+        weight_gradient = None
+        bias_gradient = None
+        if needs_weight:
+            mask = [False, True, needs_bias]
+            _, weight_gradient, bias_gradient = _backward(
+                gradient, x, weight, ctx.stride, ctx.padding, mask
+            )
+        elif needs_bias:
+            bias_gradient = gradient.sum((0, 2, 3))
+        gradient_of_input = input_gradient(gradient, weight, ctx.shape, ctx.stride, ctx.padding)
+        return gradient_of_input, weight_gradient, bias_gradient, None, None
 
 
 def input_gradient(
@@ -134,36 +153,39 @@ def input_gradient(
     stride: Sequence[int],
     padding: Sequence[int],
 ) -> Tensor:
-    """What a convolution's output gradient is to its input, which has the given shape."""
-    if _few(shape[1], stride):
-        return _by_shifts(gradient, weight, shape, padding)
-    more = -shape[1] % LANES
-    wide = torch.nn.functional.pad(weight, (0, 0, 0, 0, 0, more))
+    """Gradient with respect to the input, of the given shape, from that of the output."""
     batch, channels, *size = shape
-    # Its values are not read.
-    like = torch.empty((batch, channels + more, *size), memory_format=torch.channels_last)
-    padded, _, _ = _backward(gradient, like, wide, stride, padding, [True, False, False])
-    return padded[:, :channels]
+    if _has_few_channels(channels, stride):
+        return _by_shifts(gradient, weight, shape, padding)
+    # Channels of zeros fill the last vector.
+    added = -channels % LANES
+    wide_weight = torch.nn.functional.pad(weight, (0, 0, 0, 0, 0, added))
+    # The operator wants the input too, but reads no more than its shape.
+    wide_input = torch.empty((batch, channels + added, *size), memory_format=torch.channels_last)
+    wide_gradient, _, _ = _backward(
+        gradient, wide_input, wide_weight, stride, padding, [True, False, False]
+    )
+    return wide_gradient[:, :channels]
 
 
 def _by_shifts(
     gradient: Tensor, weight: Tensor, shape: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
-    """Each weight of the kernel carries the output's gradient, mixed over channels, to the place that it reads from."""
+    """The sum over the kernel's weights of the output's gradient, moved to where each one reads."""
     batch, channels, height, width = shape
     outputs, _, rows, columns = weight.shape
-    tall, broad = gradient.shape[2:]
+    out_height, out_width = gradient.shape[2:]
     pixels = gradient.permute(0, 2, 3, 1).reshape(-1, outputs)
-    # [channels * rows * columns, outputs] @ [outputs, pixels]: each shift's numbers lie together.
-    shifted = (weight.reshape(outputs, -1).t() @ pixels.t()).view(
-        channels, rows, columns, batch, tall, broad
-    )
-    total = gradient.new_zeros(channels, batch, height + 2 * padding[0], width + 2 * padding[1])
+    # [channels * rows * columns, outputs] @ [outputs, pixels]: each shift's numbers are adjacent.
+    products = weight.reshape(outputs, -1).t() @ pixels.t()
+    shifted = products.view(channels, rows, columns, batch, out_height, out_width)
+    top, left = padding
+    total = gradient.new_zeros(channels, batch, height + 2 * top, width + 2 * left)
     for row in range(rows):
         for column in range(columns):
-            total[..., row : row + tall, column : column + broad] += shifted[:, row, column]
-    inner = total[..., padding[0] : padding[0] + height, padding[1] : padding[1] + width]
-    return inner.transpose(0, 1)
+            target = total[..., row : row + out_height, column : column + out_width]
+            target += shifted[:, row, column]
+    return total[..., top : top + height, left : left + width].transpose(0, 1)
 
 
 def _backward(
@@ -174,7 +196,8 @@ def _backward(
     padding: Sequence[int],
     mask: list[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    by_input, by_weight, by_bias = torch.ops.aten.convolution_backward(
+    """PyTorch's gradients for input, weight and bias; `mask` selects which are computed."""
+    input_gradient, weight_gradient, bias_gradient = torch.ops.aten.convolution_backward(
         gradient, x, weight, [weight.shape[0]], stride, padding, [1, 1], False, [0, 0], 1, mask
     )
-    return by_input, by_weight, by_bias
+    return input_gradient, weight_gradient, bias_gradient

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
 
-from smoothmix.attacks._convolution import FastConvolutions
+from smoothmix.attacks import fast_gradients
 from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.errors import UsageError
 from smoothmix.inference.guards import check_images
@@ -118,7 +118,7 @@ class Method(ABC):
             )
         if not is_number(epoch, Integral) or epoch < 0:
             raise UsageError(f"epoch must be a whole number from 0 on, got {epoch!r}")
-        with FastConvolutions():
+        with fast_gradients():
             terms = self.terms(model, Step(x, y.long(), self.noise_or_draw(x, noise), epoch, mix))
         parts = {name: term.detach() for name, term in terms.items()}
         return Loss(torch.stack(tuple(terms.values())).sum(), parts)

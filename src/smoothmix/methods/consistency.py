@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 from torch.nn import functional as F
 
-from smoothmix.attacks.l2 import FLOOR, ball, clamp_pixels, l2_ascent
+from smoothmix.attacks import pgd, smoothed_cross_entropy
+from smoothmix.attacks.l2 import FLOOR
 from smoothmix.methods.base import Method, Step, require_int, require_not_negative, warmup
 from smoothmix.networks.noisy import noisy_logits
 
@@ -65,14 +66,12 @@ class Consistency(Method):
     def adversarial(self, model: nn.Module, step: Step) -> Tensor:
         """The images that the network learns from; unlike SmoothAdv's own this attack projects, then clamps."""
         radius = self.epsilon * warmup(step.epoch, self.warmup_epochs)
-        inside = ball(step.x, radius)
-        *_, last = l2_ascent(
+        return pgd(
             model,
             step.x,
-            step.y,
             step.noise,
+            objective=smoothed_cross_entropy(step.y, floor=FLOOR),
+            radius=radius,
             steps=self.steps,
-            step_size=2 * radius / self.steps,
-            constraints=(inside, clamp_pixels) if self.official else (inside,),
+            clamp="after" if self.official else "never",
         )
-        return last

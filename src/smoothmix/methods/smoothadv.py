@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 
 from torch.nn import functional as F
 
-from smoothmix.attacks.l2 import ball, clamp_pixels, ddn, l2_ascent, unit_l2_or_random
+from smoothmix.attacks import ddn, pgd, smoothed_cross_entropy, unit_l2_or_random
 from smoothmix.errors import unknown_name
 from smoothmix.methods.base import Method, Step, given, require_int, require_positive, warmup
 from smoothmix.networks.noisy import noisy_logits
@@ -63,26 +63,25 @@ class SmoothAdv(Method):
     def adversarial(self, model: nn.Module, step: Step) -> Tensor:
         """The images that the network learns from; the paper's text does not clamp them to [0, 1]."""
         radius = self.radius(step.epoch)
+        objective = smoothed_cross_entropy(step.y)
         if self.attack == "ddn":
             return ddn(
                 model,
                 step.x,
                 step.y,
                 step.noise,
+                objective=objective,
                 steps=self.steps,
                 radius=radius,
                 clamp=self.official,
             )
-        inside = ball(step.x, radius)
-        *_, last = l2_ascent(
+        return pgd(
             model,
             step.x,
-            step.y,
             step.noise,
+            objective=objective,
+            radius=radius,
             steps=self.steps,
-            step_size=2 * radius / self.steps,
-            constraints=(clamp_pixels, inside) if self.official else (inside,),
             direction=unit_l2_or_random,
-            floor=0.0,
+            clamp="before" if self.official else "never",
         )
-        return last

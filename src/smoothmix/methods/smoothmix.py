@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, final
 import torch
 from torch.nn import functional as F
 
-from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, project_l2
+from smoothmix.attacks import (
+    ball,
+    clamp_pixels,
+    l2_ascent,
+    project_l2,
+    smoothed_cross_entropy,
+)
+from smoothmix.attacks.l2 import FLOOR
 from smoothmix.errors import UsageError
 from smoothmix.methods.base import (
     Method,
@@ -94,7 +101,8 @@ class SmoothMix(Method):
         attack = partial(
             l2_ascent, steps=self.steps, step_size=self.step_size, constraints=limit + clamp
         )
-        path = list(attack(model, step.x, step.y, step.noise))
+        objective = smoothed_cross_entropy(step.y, floor=FLOOR)
+        path = list(attack(model, step.x, step.noise, objective=objective))
         # The released code never replaces the clean side when the first iterate is the last one too.
         replaced = self.steps > 1 or self.one_step_radius is not None or not self.official
         if not (self.one_step and replaced):

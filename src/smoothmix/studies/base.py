@@ -154,7 +154,13 @@ class Case:
         """The adversarial example that the attack ends in. The image is attacked alone: no other has a say in it."""
         import torch
 
-        from smoothmix.attacks.l2 import ball, clamp_pixels, l2_ascent, unit_l2
+        from smoothmix.attacks import (
+            ball,
+            clamp_pixels,
+            l2_ascent,
+            smoothed_cross_entropy,
+            unit_l2,
+        )
         from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
 
         if attack.epsilon == 0:
@@ -168,14 +174,13 @@ class Case:
         *_, last = l2_ascent(
             self.model.network,
             x,
-            torch.tensor([self.label], device=device),
             noise[:, None].mul_(self.model.sigma).to(device),
+            objective=smoothed_cross_entropy(torch.tensor([self.label], device=device)),
             steps=attack.steps,
             step_size=attack.length,
             constraints=(*limit, clamp_pixels),
             # Whole steps: a network that is very sure of itself has tiny gradients, and would seem robust for it.
             direction=unit_l2,
-            floor=0.0,
         )
         return last[0].to(self.image.device)
 
