@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Request
     from playwright.sync_api import Page as Tab
 
-    from smoothmix.report.data import Page
+    from tests.helpers.pages import MadePage
     from tests.helpers.processes import Jobs
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,7 +157,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
     """Opens a page; afterwards it must have logged nothing, asked for nothing but its file and shown no dialog."""
-    from smoothmix.report.page import render
+    from tests.helpers.pages import rendered
 
     complaints: list[str] = []
     contexts = []
@@ -171,8 +171,8 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
         if request.url != file.as_uri() and not request.url.startswith("data:"):
             complaints.append(f"request: {request.url}")
 
-    def show(page: Page, *, width: int = 1280, **options: Any) -> Tab:
-        file.write_text(render(page), encoding="utf-8")
+    def show(page: MadePage, *, width: int = 1280, **options: Any) -> Tab:
+        file.write_text(rendered(page), encoding="utf-8")
         context = browser.new_context(
             viewport={"width": width, "height": 900}, reduced_motion="reduce", **options
         )

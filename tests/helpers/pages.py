@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,11 @@ from PIL import Image
 from playwright.sync_api import Page as Tab
 
 from smoothmix.analysis import Estimate
-from smoothmix.report.data import (
-    Curve,
-    Difference,
-    Page,
-    Picture,
-    PublishedRow,
-    RunView,
-    Section,
-    Training,
-    Vote,
-)
+from smoothmix.report import Comparison, Page, RunView, Section, Table, make_page, render
+from smoothmix.report.images import NO_THUMBNAIL, Thumbnail
+from smoothmix.report.sections.gallery import Gallery, GalleryImage, Verdict, gallery_section
+from smoothmix.report.views import Curve, Difference, PublishedRow, Training
+from smoothmix.tables import Cell, Column, Grid, Row
 
 HOSTILE = "<img src=x onerror=alert(1)></script><b>&amp; %{y} \u2028"
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
@@ -77,9 +71,8 @@ def made_run(
             },
         ),
         settings={
-            "training: epochs": "40",
-            "training: network": "lenet",
-            "certification: seed": f"seed of {name}",
+            "training": {"epochs": "40", "network": "lenet"},
+            "certification": {"seed": f"seed of {name}"},
         },
         commands=[
             f"smoothmix train mnist-0.50-{seed} --out runs/{seed}",
@@ -106,20 +99,20 @@ def bare_run(name: str, *, mean: float = 0.4) -> RunView:
     return made_run(name, mean=mean, seed=3, training=None, **nothing, **empty)
 
 
-def picture_source(seed: int, *shape: int) -> str:
+def image_source(seed: int, *shape: int) -> str:
     pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, format="png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def made_pictures(count: int, runs: int, *shape: int) -> list[Picture]:
-    """Pictures of all kinds, in turn; the third has none to show."""
+def made_images(count: int, runs: int, *shape: int) -> list[GalleryImage]:
+    """Images of all kinds, in turn; the third has no thumbnail."""
     found = []
     for idx in range(count):
         wrong, abstained, disagree = idx % 3 == 0, idx % 7 == 1, idx % 3 == 0 and runs > 1
         votes = [
-            Vote(
+            Verdict(
                 run=run,
                 predict=None if abstained else "4" if wrong and run == runs - 1 else "9",
                 correct=not abstained and not (wrong and run == runs - 1),
@@ -135,23 +128,42 @@ def made_pictures(count: int, runs: int, *shape: int) -> list[Picture]:
             "smallest radius": idx % 4 == 2,
             "models disagree": disagree,
         }
-        source = "" if idx == 2 else picture_source(idx, *shape)
-        tags = [tag for tag, holds in kinds.items() if holds]
+        source = image_source(idx, *shape)
         found.append(
-            Picture(
+            GalleryImage(
                 idx=100 * idx,
                 label="9",
-                source=source,
-                width=28,
-                height=28,
-                tags=tags,
+                thumbnail=NO_THUMBNAIL if idx == 2 else Thumbnail(source, 28, 28),
+                kinds=[kind for kind, holds in kinds.items() if holds],
                 verdicts=votes,
             )
         )
     return found
 
 
-def made_page() -> Page:
+@dataclass(frozen=True, kw_only=True)
+class MadePage(Comparison):
+    """A comparison of made-up runs, with the gallery and the studies on its page."""
+
+    images: Sequence[GalleryImage] = ()
+    images_note: str = ""
+    studies: Sequence[Section] = ()
+
+
+def page_of(made: MadePage) -> Page:
+    """The page, with the made-up images in place of those of files."""
+    page = replace(make_page(made, studies=made.studies), created="2030-01-01, smoothmix 1.0")
+    gallery = gallery_section(Gallery(tuple(made.images), made.images_note))
+    if gallery is None:
+        return page
+    return replace(page, sections=[*page.sections[:-2], gallery, *page.sections[-2:]])
+
+
+def rendered(made: MadePage) -> str:
+    return render(page_of(made))
+
+
+def made_page() -> MadePage:
     """Three runs: the baseline, one that is better and has a published row, and one whose name is an attack."""
     base = made_run("gaussian", mean=0.62, method="gaussian")
     paper = PublishedRow(
@@ -165,34 +177,40 @@ def made_page() -> Page:
     )
     ahead = Difference(versus="gaussian", images=250, acr=Estimate(0.142, 0.12, 0.164))
     better = made_run("smoothmix", mean=0.8, seed=1, published=paper, difference=ahead)
-    return Page(
+    return MadePage(
         title="MNIST, sigma 0.5",
-        made="2030-01-01 12:00 UTC, smoothmix 1.0",
         radii=RADII,
         confidence=0.95,
         rho=0.001,
         paper_rounding=False,
         warnings=["few images, so wide intervals", f"{HOSTILE}: sigma is not recorded"],
         runs=[base, better, bare_run(HOSTILE)],
-        pictures=made_pictures(24, 3, 28, 28),
-        pictures_note="24 of the 250 images that all files have",
-        sections=[
-            Section(
-                title="A study & more",
-                text="Made <em>elsewhere</em>.",
-                columns=("a",),
-                rows=(("<b>1</b>",),),
-            )
-        ],
+        images=made_images(24, 3, 28, 28),
+        images_note="24 of the 250 images that all files have",
+        studies=[made_study()],
     )
 
 
-def crowded_page() -> Page:
+def made_study() -> Section:
+    grid = Grid(
+        title="numbers",
+        columns=(Column(name="a", key="a"),),
+        rows=(Row(cells=(Cell("<b>1</b>"),)),),
+    )
+    return Section(
+        id="study-1",
+        title="A study & more",
+        text="Made <em>elsewhere</em>.",
+        tables=[Table(grid=grid, heading="The numbers")],
+    )
+
+
+def crowded_page() -> MadePage:
     runs = [
         made_run(f"model-{i:02d}", mean=0.4 + i / 50, images=10_000, points=400, seed=i)
         for i in range(20)
     ]
-    return replace(made_page(), runs=runs, pictures=made_pictures(60, 20, 32, 32, 3))
+    return replace(made_page(), runs=runs, images=made_images(60, 20, 32, 32, 3))
 
 
 Open = Callable[..., Tab]

@@ -98,15 +98,15 @@ def test_the_gallery_filters_by_click_and_by_key(opened: Open) -> None:
     tab.locator("#gallery").scroll_into_view_if_needed()
     cards = tab.locator(".card")
     cards.first.wait_for()
-    assert cards.count() == len(page.pictures)
+    assert cards.count() == len(page.images)
     for tag in ("wrong", "abstained", "smallest radius", "models disagree"):
         tab.locator(f"[name=filter][value='{tag}']").check()
-        wanted = [picture for picture in page.pictures if tag in picture.tags]
-        indices = {f"image {picture.idx}" for picture in wanted}
+        wanted = [image for image in page.images if tag in image.kinds]
+        indices = {f"image {image.idx}" for image in wanted}
         assert set(tab.locator(".card .head small:not([data-tag])").all_inner_texts()) == indices
         assert cards.count() == len(wanted)
     tab.keyboard.press("ArrowLeft")
-    assert cards.count() == sum("smallest radius" in picture.tags for picture in page.pictures)
+    assert cards.count() == sum("smallest radius" in image.kinds for image in page.images)
     assert tab.locator(".card .blank").count() == 1
 
 
@@ -119,15 +119,15 @@ def test_the_gallery_does_not_wait_for_an_idle_moment_for_ever(opened: Open) -> 
     )
     tab.reload()
     tab.locator(".card").first.wait_for(timeout=10_000)
-    assert tab.locator(".card").count() == len(page.pictures)
+    assert tab.locator(".card").count() == len(page.images)
 
 
 def test_an_image_without_votes_says_why(opened: Open) -> None:
     page = made_page()
-    (first, second, *others) = page.pictures[0].verdicts
+    (first, second, *others) = page.images[0].verdicts
     unknown, skipped = replace(first, votes=(), n=None), replace(second, votes=(), n=0)
-    pictures = [replace(page.pictures[0], verdicts=[unknown, skipped, *others])]
-    tab = opened(replace(page, pictures=pictures))
+    images = [replace(page.images[0], verdicts=[unknown, skipped, *others])]
+    tab = opened(replace(page, images=images))
     tab.locator(".card").first.wait_for()
     assert tab.locator(".verdict").nth(0).get_by_text("votes not recorded").is_visible()
     assert tab.locator(".verdict").nth(1).get_by_text("wrong in selection").is_visible()
@@ -181,7 +181,7 @@ def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened
         page.runs[0], largest_radius=0.6, accuracy=[*page.runs[0].accuracy[:2], *[none] * 5]
     )
     unknown = replace(near, name="unknown", largest_radius=None)
-    page = replace(page, runs=[near, unknown], pictures=())
+    page = replace(page, runs=[near, unknown], images=())
     tab = opened(page)
     shown = [row.split("\t")[-8:-1] for row in tab.locator(".summary tbody tr").all_inner_texts()]
     assert [cells.count("–") for cells in shown] == [4, 0]

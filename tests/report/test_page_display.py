@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from smoothmix.report.data import Page
 from tests.helpers.pages import (
     HOSTILE,
+    MadePage,
     Open,
     bare_run,
     chart,
@@ -45,7 +45,9 @@ def test_page_and_charts_follow_the_colour_scheme(opened: Open, before: str) -> 
 
 
 @pytest.mark.parametrize("make", [made_page, crowded_page])
-def test_a_phone_scrolls_tables_and_not_the_page(opened: Open, make: Callable[[], Page]) -> None:
+def test_a_phone_scrolls_tables_and_not_the_page(
+    opened: Open, make: Callable[[], MadePage]
+) -> None:
     tab = opened(make(), width=360)
     tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     tab.locator("#training").scroll_into_view_if_needed()
@@ -72,11 +74,12 @@ def test_print_shows_the_settings_of_every_run_in_light_colours(opened: Open) ->
     tab.emulate_media(media="print")
     tab.wait_for_selector("html.printing")
     for run in page.runs:
-        for value in (*run.settings.values(), *run.commands):
+        settings = [value for group in run.settings.values() for value in group.values()]
+        for value in (*settings, *run.commands):
             assert tab.get_by_text(value).first.is_visible(), value
     assert not tab.locator("#radius").is_visible()
     assert chart(tab, "curve", "data[0].line.color") != screen
-    assert tab.locator(".card").count() == len(page.pictures)
+    assert tab.locator(".card").count() == len(page.images)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 1280
     tab.emulate_media(media="screen")
     tab.wait_for_selector("html:not(.printing)")
@@ -114,7 +117,7 @@ def test_a_hostile_name_is_text_everywhere(opened: Open) -> None:
 def test_a_page_with_one_run_and_nothing_that_may_be_left_out(opened: Open) -> None:
     only = bare_run("only")
     tab = opened(
-        replace(made_page(), runs=[only], pictures=(), pictures_note="", sections=(), warnings=())
+        replace(made_page(), runs=[only], images=(), images_note="", studies=(), warnings=())
     )
     tab.fill("#radius-box", "0.5")
     assert readings(tab) == [read_off(only, 0.5)]
@@ -127,7 +130,7 @@ def test_a_page_with_one_run_and_nothing_that_may_be_left_out(opened: Open) -> N
 
 
 def test_a_page_without_runs_says_so(opened: Open) -> None:
-    tab = opened(replace(made_page(), runs=(), pictures=()))
+    tab = opened(replace(made_page(), runs=(), images=()))
     assert tab.get_by_text("There are no runs to compare yet.").is_visible()
 
 
@@ -153,7 +156,7 @@ def test_accuracies_in_training_stay_between_0_and_100_percent(
     )
     run = replace(page.runs[0], training=short)
     low, high = chart(
-        opened(replace(page, runs=[run], pictures=())), "accuracy", "layout.yaxis.range"
+        opened(replace(page, runs=[run], images=())), "accuracy", "layout.yaxis.range"
     )
     assert 0 <= low < min(accuracy) + 1e-9
     assert max(accuracy) < high <= 1.002

@@ -12,11 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothmix.analysis import Estimate
-from smoothmix.report.data import Curve, Difference, Page, RunView
 from smoothmix.report.headline import headline
-from smoothmix.report.page import _span, payload, render
+from smoothmix.report.payload import payload
+from smoothmix.report.sections.summary import scale
+from smoothmix.report.views import Curve, Difference, RunView
 from smoothmix.tables.numbers import radius
-from tests.helpers.pages import HOSTILE, bare_run, crowded_page, made_page, made_run
+from tests.helpers.pages import (
+    HOSTILE,
+    MadePage,
+    bare_run,
+    crowded_page,
+    made_page,
+    made_run,
+    page_of,
+    rendered,
+)
 
 
 class Addresses(HTMLParser):
@@ -35,44 +45,48 @@ class Addresses(HTMLParser):
 
 
 @pytest.mark.parametrize("make", [made_page, crowded_page])
-def test_the_page_points_at_nothing_outside_itself(make: Callable[[], Page]) -> None:
+def test_the_page_points_at_nothing_outside_itself(make: Callable[[], MadePage]) -> None:
     addresses = Addresses()
-    addresses.feed(render(make()))
+    addresses.feed(rendered(make()))
     assert addresses.found
     assert all(address.startswith(("#", "data:")) for address in addresses.found)
 
 
 def test_twenty_runs_fit_into_two_megabytes() -> None:
-    assert len(render(crowded_page()).encode()) < 2_000_000
+    assert len(rendered(crowded_page()).encode()) < 2_000_000
 
 
 def test_the_same_page_is_the_same_text() -> None:
-    assert render(made_page()) == render(made_page())
+    assert rendered(made_page()) == rendered(made_page())
 
 
 def test_data_is_strict_json_that_no_name_leaves() -> None:
-    _, _, rest = render(made_page()).partition('id="data">')
+    _, _, rest = rendered(made_page()).partition('id="data">')
     text, _, _ = rest.partition("</script>")
     data = json.loads(text, parse_constant=pytest.fail)
-    assert data["runs"][2]["name"] == HOSTILE
-    assert data["runs"][0]["training"]["losses"]["mix"][0] is None
+    assert data["runs"][2] == HOSTILE
+    mix = [trace for trace in data["charts"]["loss"]["traces"] if trace["choice"] == "mix"]
+    assert mix[0]["y"][0] is None
     assert not set("<>&\u2028\u2029") & set(text)
 
 
 def test_names_that_utf8_cannot_hold_do_not_stop_the_page() -> None:
-    assert "odd?name" in render(replace(made_page(), runs=[made_run("odd\udcffname", mean=0.5)]))
+    assert "odd?name" in rendered(replace(made_page(), runs=[made_run("odd\udcffname", mean=0.5)]))
 
 
-SMALL = replace(made_page(), pictures=(), runs=[bare_run("small")])
+SMALL = replace(made_page(), images=(), runs=[bare_run("small")])
 
 
 @given(st.floats(0, 1e4))
 def test_no_radius_is_rounded_up(value: float) -> None:
     run = replace(SMALL.runs[0], curve=Curve(x=[0.0, value], y=[1.0, value / 1e4]))
-    data = payload(replace(SMALL, runs=[run]))
-    drawn = data["axes"][data["runs"][0]["curve"][0]][1], data["runs"][0]["curve"][1][1]
-    assert value * (1 - 1e-4) - 1e-9 <= drawn[0] <= value * (1 + 1e-11)
-    assert drawn[1] <= value / 1e4 * (1 + 1e-11)
+    data = payload(page_of(replace(SMALL, runs=[run])))
+    (trace,) = data["charts"]["curve"]["traces"]
+    drawn = zip(data["axes"][trace["axis"]], trace["y"], strict=True)
+    # Up to the last point of the file, whatever is drawn at a radius holds there.
+    for at, share in drawn:
+        within = at <= value * (1 + 1e-11)
+        assert share <= (value / 1e4 * (1 + 1e-11) if within and at > 0 else float(at == 0))
     assert value - 0.001 - 1e-9 <= float(radius(value)) <= value * (1 + 1e-11)
 
 
@@ -103,7 +117,7 @@ def test_the_headline_turns_the_difference_round_when_the_baseline_wins() -> Non
 def test_the_headline_claims_no_winner_where_the_interval_holds_zero(low: float) -> None:
     base, best = made_run("gaussian", mean=0.5), made_run("smoothmix", mean=0.55)
     said = plain_headline(base, replace(best, difference=against("gaussian", 0.02, low, 0.05)))
-    assert "on the same 50 images, is too small to tell the two apart" in said
+    assert "on the same 50 images, is too small to say which of the two is better" in said
     assert "above" not in said
 
 
@@ -120,7 +134,7 @@ def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
     )
     unsure = plain_headline(*runs, runner_up=against("consistency", 0.008, -0.001, 0.02))
     assert unsure.endswith(
-        "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to tell the two apart."
+        "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to say which of the two is better."
     )
 
 
@@ -141,12 +155,12 @@ def test_runs_are_ranked_within_one_noise_level_only() -> None:
 def test_runs_that_were_not_certified_alike_are_not_ranked() -> None:
     base, best = made_run("few draws", mean=0.2), made_run("many draws", mean=0.9)
     ahead = replace(best, difference=against("few draws", 0.142, 0.12, 0.164))
-    (said,) = headline(replace(made_page(), runs=(base, ahead), unlike=(0.5,)))
+    (said,) = headline(replace(made_page(), runs=(base, ahead), certified_differently=(0.5,)))
     assert said.striptags().startswith(
         "At σ 0.5, the average radii, from 0.316 (few draws) to 0.889"
     )
     assert said.striptags().endswith(
-        "(many draws), are not ranked: these runs were not certified alike."
+        "(many draws), are not ranked: these runs were not certified with the same settings."
     )
 
 
@@ -154,12 +168,12 @@ def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_f
     page = replace(made_page(), runs=[made_run("only", mean=0.5, images=1)], paper_rounding=True)
     (said,) = headline(page)
     assert said.striptags().startswith("only has, rounded as in the paper, the average radius 0.")
-    assert "of its 1 image is classified right" in said
+    assert "of its 1 image is classified correctly" in said
     assert "[" not in said
 
 
 def test_the_headline_of_one_run_and_of_none() -> None:
-    assert "images are classified right and certified at radius 0.75." in plain_headline(
+    assert "images are classified correctly and certified at radius 0.75." in plain_headline(
         made_run("only", mean=0.5)
     )
     assert plain_headline() == ""
@@ -167,5 +181,5 @@ def test_the_headline_of_one_run_and_of_none() -> None:
 
 def test_equal_intervals_have_room_on_their_scale() -> None:
     nearly = 0.6158 * (1 + 1e-15)
-    low, high = _span([Estimate(0.6158, 0.6158, nearly)])
+    low, high = scale([Estimate(0.6158, 0.6158, nearly)])
     assert high - low == pytest.approx(1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from smoothmix import presets
 from smoothmix.analysis import measure
-from smoothmix.report.build import Choices, make_page
+from smoothmix.report import compare_runs
 from smoothmix.report.published import cuts
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
@@ -28,7 +28,7 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
     )
     measured = measure(folder)
     assert cuts(measured, presets.get("mnist/0.50/gaussian")).every == ()
-    (run,) = make_page([measured], Choices(), title="t").runs
+    (run,) = compare_runs([measured], title="t").runs
     assert run.published is not None
     assert run.published.caution == ""
     assert run.published.deviations_away == pytest.approx(

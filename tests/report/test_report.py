@@ -15,8 +15,10 @@ from smoothmix import presets
 from smoothmix.analysis import Measured, measure, paired_by_image
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.report.build import Choices, make_page, radius_curve, table_radii
-from smoothmix.report.summary import summary_grid
+from smoothmix.report import Choices, compare_runs, summary_grid
+from smoothmix.report.comparison import table_radii
+from smoothmix.report.curves import radius_curve
+from smoothmix.report.sections.gallery import make_gallery
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
 from tests.conftest import Run
@@ -40,7 +42,7 @@ def two_runs(tmp_path: Path) -> list[Path]:
 
 def test_the_page_holds_what_the_files_say(two_runs: list[Path]) -> None:
     gaussian, better = (measure(run) for run in two_runs)
-    page = make_page([gaussian, better], Choices(radii=(0.0, 0.5)), title="t")
+    page = compare_runs([gaussian, better], Choices(radii=(0.0, 0.5)), title="t")
     first, second = page.runs
     assert first.difference is None
     assert second.difference is not None
@@ -76,12 +78,12 @@ def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(
     two_runs: list[Path],
 ) -> None:
     every = [measure(run) for run in reversed(two_runs)]
-    page = make_page(every, Choices(), title="t")
+    page = compare_runs(every, Choices(), title="t")
     assert [run.difference.versus if run.difference else None for run in page.runs] == ["g", None]
-    page = make_page(every, Choices(baseline="s"), title="t")
+    page = compare_runs(every, Choices(baseline="s"), title="t")
     assert [run.difference.versus if run.difference else None for run in page.runs] == [None, "s"]
     with pytest.raises(UsageError, match="no model is called 'x': there are s, g"):
-        make_page(every, Choices(baseline="x"), title="t")
+        compare_runs(every, Choices(baseline="x"), title="t")
 
 
 def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
@@ -99,13 +101,13 @@ def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path)
         measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes]))
         for votes in (990, 980, 900)
     )
-    found = make_page([third, second, best], Choices(), title="t").runners_up[0.5]
+    found = compare_runs([third, second, best], Choices(), title="t").runners_up[0.5]
     assert found is not None
     assert (found.versus, found.images) == ("980", 3)
     assert found.acr.value == pytest.approx(best.counted.mean() - second.counted.mean())
-    assert make_page([best], Choices(), title="t").runners_up == {}
+    assert compare_runs([best], Choices(), title="t").runners_up == {}
     elsewhere = measure(our_file(tmp_path / "other.tsv", [985], data_hash="other"))
-    assert make_page([best, elsewhere], Choices(), title="t").runners_up == {}
+    assert compare_runs([best, elsewhere], Choices(), title="t").runners_up == {}
 
 
 def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(
@@ -113,7 +115,7 @@ def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(
 ) -> None:
     one = our_file(tmp_path / "one.tsv", [990, 980, 970] * 20)
     other = our_file(tmp_path / "other.tsv", [900, 950, 800] * 20, data="mnist", data_hash="other")
-    page = make_page([measure(one), measure(other)], Choices(), title="t")
+    page = compare_runs([measure(one), measure(other)], Choices(), title="t")
     assert [run.difference for run in page.runs] == [None, None]
     assert page.runners_up == {}
     third, whole = our_file(tmp_path / "third.tsv", [900] * 60), measure(one)
@@ -127,11 +129,11 @@ def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(
         measure(field_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")
     ]
     conflicting = replace(labels[1], label=1 - labels[1].label)
-    assert make_page([labels[0], conflicting], Choices(), title="t").runs[1].difference is None
+    assert compare_runs([labels[0], conflicting], Choices(), title="t").runs[1].difference is None
 
 
 def test_published_numbers_beside_a_run_are_of_one_set_of_runs(two_runs: list[Path]) -> None:
-    page = make_page([measure(run) for run in two_runs], Choices(), title="t")
+    page = compare_runs([measure(run) for run in two_runs], Choices(), title="t")
     row, printed = page.runs[0].published, presets.get("mnist/0.50/gaussian").published
     assert row is not None
     assert printed is not None
@@ -155,7 +157,7 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
     )
 
     def table(*every: Measured, wide: bool = False) -> tuple[dict[str, list[str]], bool]:
-        grid = summary_grid(make_page(every, Choices(), title="t"), wide=wide)
+        grid = summary_grid(compare_runs(every, Choices(), title="t"), wide=wide)
         cells = {
             c.key: [line.cells[i].shown for line in grid.rows] for i, c in enumerate(grid.columns)
         }
@@ -174,7 +176,7 @@ def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
         measure(field_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count))
         for seed, count in ((1, 3), (2, 4))
     ]
-    said = make_page(logs, Choices(), title="t").warnings
+    said = compare_runs(logs, Choices(), title="t").warnings
     assert (
         "noise_0.50_1, noise_0.50_2: a log without votes: p_A is what its radii say it is at least"
         in said
@@ -191,7 +193,7 @@ def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
     rounded = [measure(log.path, paper_rounding=True) for log in logs]
     assert not any(
         "is read as the least" in sentence
-        for sentence in make_page(rounded, Choices(), title="t").warnings
+        for sentence in compare_runs(rounded, Choices(), title="t").warnings
     )
 
 
@@ -264,7 +266,7 @@ class TestCommand:
             (["--rho", "0"], "rho must lie strictly between 0 and 1"),
             (["--baseline", "x"], "no model is called 'x'"),
             (["--figure-format", "png"], "--figure-format goes with --figures"),
-            (["--data-dir", "."], "--data-dir is for the pictures on the page"),
+            (["--data-dir", "."], "--data-dir is for the images on the page"),
         ],
     )
     def test_misuse_is_a_sentence(
@@ -294,17 +296,15 @@ class TestCommand:
 
 
 def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:
-    from smoothmix.report.gallery import make_gallery
-
     gallery = make_gallery([measure(run) for run in two_runs])
-    tags = {picture.idx: list(picture.tags) for picture in gallery.pictures}
+    tags = {image.idx: list(image.kinds) for image in gallery.images}
     assert tags == {
         0: ["smallest radius"],
         1: ["smallest radius"],
         2: ["abstained", "models disagree"],
         3: ["abstained"],
     }
-    verdict = gallery.pictures[2].verdicts[1]
+    verdict = gallery.images[2].verdicts[1]
     assert (verdict.predict, verdict.correct, verdict.votes, verdict.n) == (
         "1",
         True,
@@ -314,11 +314,11 @@ def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:
 
 
 def test_files_without_a_common_image_have_no_gallery(tmp_path: Path) -> None:
-    from smoothmix.report.gallery import make_gallery
-
     one = measure(field_log(tmp_path / "a", [1.0]))
     other = replace(one, idx=np.array([7]))
-    assert make_gallery([one, other]).note == "No pictures: the files have no image in common."
+    assert (
+        make_gallery([one, other]).note == "No images are shown: the files have no image in common."
+    )
 
 
 def test_config_files_that_are_broken_are_refused_by_name(tmp_path: Path) -> None:

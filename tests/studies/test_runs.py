@@ -41,7 +41,7 @@ def test_seeds_of_a_preset(smoothmix: Run, tmp_path: Path) -> None:
     assert float(row["seconds_an_epoch"]) > 0
     assert row["seeds"] == "2"
     (section,) = read_sections([tmp_path / "studies"])
-    assert section.figure.startswith("data:image/png;base64,")
+    assert section.image.startswith("data:image/png;base64,")
     assert "deviation" in section.text
 
 

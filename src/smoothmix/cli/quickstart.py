@@ -62,10 +62,8 @@ def quickstart(
 
 
 def _compare(folders: list[Path], out: Path) -> None:
-    from smoothmix.cli.report import compare
+    from smoothmix.cli.report import PageOptions, compare
 
-    compare(
-        [f"Gaussian={folders[0]}", f"SmoothMix={folders[1]}"],
-        out=out,
-        title=f"Gaussian or SmoothMix? {IMAGES} digits, certified with {DRAWS:,} draws each",
-    )
+    title = f"Gaussian or SmoothMix? {IMAGES} digits, certified with {DRAWS:,} draws each"
+    runs = [f"Gaussian={folders[0]}", f"SmoothMix={folders[1]}"]
+    compare(runs, page=PageOptions(out=out, title=title))

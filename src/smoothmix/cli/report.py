@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,129 +14,157 @@ from smoothmix.cli.output import echo
 from smoothmix.config import require
 
 if TYPE_CHECKING:
-    from smoothmix.report.build import Choices
-    from smoothmix.report.data import Page
+    from smoothmix.report import Choices, Page
     from smoothmix.tables import Grid
 
 TableFormat = Literal["terminal", "md", "latex", "csv", "json"]
+FigureFormat = Literal["pdf", "png", "svg"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What is compared, and how the table is printed."""
+
+    format: TableFormat = "terminal"
+    """Format of the table."""
+
+    radii: Numbers = None
+    """Radii of the table, such as --radii 0,0.5,1; by default round ones up to the largest."""
+
+    baseline: str | None = None
+    """Name of the model that the others are compared with; by default Gaussian training at the same sigma."""
+
+    confidence: float = 0.95
+    """Confidence of the intervals over images."""
+
+    rho: float = 0.001
+    """Probability that the data set's bound on certified accuracy (Cohen et al.) is too high."""
+
+    paper_rounding: Annotated[bool, Parameter(negative="")] = False
+    """Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables."""
+
+    @property
+    def choices(self) -> Choices:
+        """The options as the library takes them."""
+        # Not at the top: --help must not import numpy and scipy.
+        from smoothmix.report import Choices
+
+        return Choices(
+            radii=radii_of(self.radii),
+            baseline=self.baseline or "",
+            confidence=self.confidence,
+            rho=self.rho,
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """The page, and what is shown on it."""
+
+    out: Path | None = None
+    """Write the page here, such as report.html."""
+
+    title: str | None = None
+    """Heading of the page."""
+
+    section: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None
+    """Further sections of the page: `package.module:function`, called with the comparison, or the name of one that an
+    installed package offers; the current folder is importable."""
+
+    studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None
+    """Files or folders that `smoothmix study` made, to be shown on the page."""
+
+    data_dir: Path | None = None
+    """Folder that holds the data set, for its images; by default $SMOOTHMIX_DATA or this user's cache."""
+
+    def __post_init__(self) -> None:
+        if self.out is None:
+            require(not self.section, "--section adds to the page: name its file with --out")
+            require(not self.studies, "--studies are shown on the page: name its file with --out")
+            for_page = "--data-dir is for the images on the page: name its file with --out"
+            require(self.data_dir is None, for_page)
+        else:
+            is_html = self.out.suffix in (".html", ".htm")
+            require(is_html, f"{self.out}: the page is an .html file")
+        exists = self.data_dir is None or self.data_dir.is_dir()
+        require(exists, f"--data-dir {self.data_dir}: there is no such folder")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """Figures for papers."""
+
+    figures: Path | None = None
+    """Folder for figures of the same runs (needs `pip install matplotlib`)."""
+
+    figure_format: FigureFormat | None = None
+    """pdf, png or svg; by default pdf."""
+
+    def __post_init__(self) -> None:
+        alone = self.figures is None and self.figure_format is not None
+        require(not alone, "--figure-format goes with --figures")
+
+
+TABLE, PAGE, FIGURES = TableOptions(), PageOptions(), FigureOptions()
 
 
 def report(
     *runs: Annotated[str, Parameter(required=True)],
-    out: Path | None = None,
-    format: TableFormat = "terminal",  # noqa: A002 - the option's name
-    radii: Numbers = None,
-    baseline: str | None = None,
-    confidence: float = 0.95,
-    rho: float = 0.001,
-    paper_rounding: Annotated[bool, Parameter(negative="")] = False,
-    figures: Path | None = None,
-    figure_format: Literal["pdf", "png", "svg"] | None = None,
-    studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
-    title: str | None = None,
-    data_dir: Path | None = None,
+    table: TableOptions = TABLE,
+    page: PageOptions = PAGE,
+    figures: FigureOptions = FIGURES,
 ) -> None:
     """Compare certified models: a table, and with --out a page that works offline.
 
     Parameters
     ----------
     runs
-        Run folders, zoo:NAME, certificate files of ours or logs of the field, compressed or not; name=path gives one a
-        name.
-    out
-        Write the page here, such as report.html.
-    format
-        How the table is printed.
-    radii
-        Radii of the table, such as --radii 0,0.5,1; by default round ones up to the largest.
-    baseline
-        Name of the model that the others are compared with; by default Gaussian training at the same sigma.
-    confidence
-        Of the intervals over images.
-    rho
-        Chance that the data set's bound on certified accuracy (Cohen et al.) is too high.
-    paper_rounding
-        Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables.
-    figures
-        Folder for figures of the same (needs `pip install matplotlib`).
-    figure_format
-        pdf, png or svg; by default pdf.
-    studies
-        Files or folders that `smoothmix study` made, to be shown on the page.
-    title
-        Heading of the page.
-    data_dir
-        Folder that holds the data set, for its pictures; by default $SMOOTHMIX_DATA or this user's cache.
+        Run folders, zoo:NAME, certificate files or Cohen-style logs, compressed or not; name=path names one.
     """
-    from smoothmix.report.build import Choices
-
-    if out:
-        require(out.suffix in (".html", ".htm"), f"{out}: the page is an .html file")
-    require(out is not None or not studies, "--studies are shown on the page: say where with --out")
-    require(
-        data_dir is None or data_dir.is_dir(), f"--data-dir {data_dir}: there is no such folder"
-    )
-    require(
-        out is not None or data_dir is None,
-        "--data-dir is for the pictures on the page: say where with --out",
-    )
-    require(figures is not None or figure_format is None, "--figure-format goes with --figures")
-    choices = Choices(
-        radii=radii_of(radii), baseline=baseline or "", confidence=confidence, rho=rho
-    )
-    compare(
-        runs,
-        out=out,
-        format=format,
-        choices=choices,
-        paper_rounding=paper_rounding,
-        studies=studies or (),
-        title=title or "",
-        data_dir=data_dir,
-        figures=figures,
-        figure_format=figure_format or "pdf",
-    )
+    compare(runs, table=table, page=page, figures=figures)
 
 
 def compare(
     runs: Sequence[str],
     *,
-    out: Path | None = None,
-    format: TableFormat = "terminal",  # noqa: A002 - as in the command
-    choices: Choices | None = None,
-    paper_rounding: bool = False,
-    studies: Sequence[Path] = (),
-    title: str = "",
-    data_dir: Path | None = None,
-    figures: Path | None = None,
-    figure_format: str = "pdf",
+    table: TableOptions = TABLE,
+    page: PageOptions = PAGE,
+    figures: FigureOptions = FIGURES,
 ) -> None:
-    """Write the page and the figures of these runs where they are asked for, and print the table."""
+    """Write the page and the figures of these runs, if requested, and print the table."""
     from smoothmix.analysis import measure, unique_names
-    from smoothmix.report.build import Choices, make_page
-    from smoothmix.report.sections import read_sections
-    from smoothmix.report.summary import summary_grid
+    from smoothmix.report import compare_runs, make_page, read_sections, summary_grid
 
-    sections = read_sections(studies)
-    every = unique_names([measure(run, paper_rounding=paper_rounding) for run in runs])
-    title = title or _title([m.name for m in every])
-    page = make_page(every, choices or Choices(), title=title, data_dir=data_dir, sections=sections)
-    wrote = [write_page(page, out)] if out else []
-    if figures:
+    # First what may fail quickly: reading many certificates takes a while.
+    choices = table.choices
+    studies = read_sections(page.studies or ())
+    measured = [measure(run, paper_rounding=table.paper_rounding) for run in runs]
+    every = unique_names(measured)
+    title = page.title or _title([each.name for each in every])
+    comparison = compare_runs(every, choices, title=title, data_dir=page.data_dir)
+
+    written = []
+    if page.out:
+        made = make_page(comparison, requested=page.section or (), studies=studies)
+        written.append(write_page(made, page.out))
+    if figures.figures:
         from smoothmix.plots import save_all
 
-        wrote += [f"wrote {path}" for path in save_all(every, figures, figure_format)]
-    show_grid(
-        summary_grid(page, wide=format in ("csv", "json")), format
-    )  # last: who reads it may go away
-    for line in wrote:
+        paths = save_all(every, figures.figures, figures.figure_format or "pdf")
+        written += [f"wrote {path}" for path in paths]
+    # The table comes after the files: whoever reads it through a pipe may close it early.
+    show_grid(summary_grid(comparison, wide=table.format in ("csv", "json")), table.format)
+    for line in written:
         echo(line)
 
 
 def write_page(page: Page, out: Path) -> str:
-    """Put the page into a file; returns what to say of it."""
+    """Write the page to a file; returns the message about it."""
     from smoothmix._io.files import atomic_write
-    from smoothmix.report.page import render
+    from smoothmix.report import render
 
     html = render(page).encode()
     atomic_write(out, html)
@@ -143,31 +172,29 @@ def write_page(page: Page, out: Path) -> str:
 
 
 def _title(names: list[str]) -> str:
-    """A heading made from the models' names."""
+    """A heading made of the models' names."""
     if len(names) == 1:
         return f"Certified robustness of {names[0]}"
-    return (
-        f"Certified robustness: {', '.join(names[:-1])} and {names[-1]}"
-        if len(names) <= 3
-        else (f"Certified robustness of {len(names)} models")
-    )
+    if len(names) > 3:
+        return f"Certified robustness of {len(names)} models"
+    return f"Certified robustness: {', '.join(names[:-1])} and {names[-1]}"
 
 
-def show_grid(grid: Grid, how: TableFormat) -> None:
-    """The table on standard output; what is to be known about it on standard error where a program reads the table."""
+def show_grid(grid: Grid, format: TableFormat) -> None:  # noqa: A002 - the option's name
+    """Print a table on standard output; notes go to standard error where a program reads the table."""
     from smoothmix.cli.output import table
     from smoothmix.tables import FORMATS
 
-    if how != "terminal":
-        print(FORMATS[how](grid), end="")
-        if how == "csv":
-            for note in grid.notes:
-                echo(f"note: {note}")
+    if format == "terminal":
+        head = [column.name for column in grid.columns]
+        rows = []
+        for row in grid.rows:
+            rows.append([cell.shown for cell in row.cells])
+        table(grid.title, head, rows)
+        for note in grid.notes:
+            print(f"- {note}")
         return
-    table(
-        grid.title,
-        [c.name for c in grid.columns],
-        [[cell.shown for cell in row.cells] for row in grid.rows],
-    )
-    for note in grid.notes:
-        print(f"- {note}")
+    print(FORMATS[format](grid), end="")
+    if format == "csv":
+        for note in grid.notes:
+            echo(f"note: {note}")

@@ -100,7 +100,7 @@ def reproduce(
         How the table is printed.
     """
     from smoothmix.analysis import unique_names
-    from smoothmix.report.build import Choices, make_page
+    from smoothmix.report import Choices, compare_runs, make_page
     from smoothmix.reproduce.jobs import certifications, choose, make_jobs, usual_skip
     from smoothmix.reproduce.results import results
 
@@ -145,7 +145,8 @@ def reproduce(
     every = results(jobs, paper_rounding=paper_rounding)
     title = f"{group}: our numbers and the published ones"
     measured = unique_names(list({run.path: run for row in every for run in row.runs}.values()))
-    page = make_page(measured, Choices(radii=at or ()), title=title, data_dir=data_dir)
+    comparison = compare_runs(measured, Choices(radii=at or ()), title=title, data_dir=data_dir)
+    page = make_page(comparison)
     wrote = (write_tables(every, title, at, out), write_page(page, out / "report.html"))
     echo()
     show_rows(every, title, at, format)  # after the files: who reads it may go away

@@ -1,9 +1,9 @@
-"""What to type to get a run again."""
+"""The commands that train and certify a run again."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from smoothmix import presets
@@ -15,107 +15,131 @@ from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
 from smoothmix.runs.zoo import is_zoo
 
+Options = dict[str, object]
+
 
 def commands(measured: Measured) -> list[str]:
-    """The commands that train the network behind a file and certify it again; none for a log that records nothing."""
-    said = []
-    folder, settings, config = measured.path.parent, measured.settings, measured.config
+    """The commands that make a certificate file again; none for a log that records no settings.
+
+    They write beside the run, never into its folder.
+    """
+    folder = measured.path.parent
+    config = measured.config
+    settings = measured.settings
+    again = Path(f"{folder}-again")
+    if config and not _was_imported(config):
+        found = [train_command(config, folder)]
+        if settings:
+            found.append(certify_command(settings, [str(again)], again / "certificates.tsv"))
+        return found
+    if settings is None:
+        return []
     out = measured.path.with_name(f"{settings_path(measured.path).stem}-again.tsv")
-    source = [str(folder)]
-    if config and not any(note.startswith("imported from") for note in config.notes):
-        said.append(train_command(config, folder))
-        source, out = [f"{folder}-again"], Path(f"{folder}-again") / "certificates.tsv"
-    elif settings and not config:
-        named = [settings.model] if is_zoo(Path(settings.model)) else ["--model", settings.model]
-        source = [*named, *(["--weights", settings.weights] if settings.weights else [])]
-    if settings:
-        said.append(certify_command(settings, source, out))
-    return said
+    source = [str(folder)] if config else _own_network(settings)
+    return [certify_command(settings, source, out)]
+
+
+def _was_imported(config: RunConfig) -> bool:
+    return any(note.startswith("imported from") for note in config.notes)
+
+
+def _own_network(settings: FileSettings) -> list[str]:
+    """The arguments that name a network which is no run."""
+    if is_zoo(Path(settings.model)):
+        arguments = [settings.model]
+    else:
+        arguments = ["--model", settings.model]
+    if settings.weights:
+        arguments += ["--weights", settings.weights]
+    return arguments
 
 
 def train_command(config: RunConfig, folder: Path) -> str:
-    """`smoothmix train` with the preset where that gives the same settings, otherwise with the run's own file."""
+    """`smoothmix train` with the preset if that gives the same settings, or with the run's config."""
+    out = ["--out", f"{folder}-again"]
     for options in _preset_options(config):
-        if _same(config, options):
-            words = ["smoothmix", "train", config.preset, *_flags(options)]
-            return shlex.join([*words, "--out", f"{folder}-again"])
-    return shlex.join(
-        ["smoothmix", "train", "--config", str(folder / "config.toml"), "--out", f"{folder}-again"]
-    )
+        if _gives_same_run(config, options):
+            return shlex.join(["smoothmix", "train", config.preset, *_flags(options), *out])
+    return shlex.join(["smoothmix", "train", "--config", str(folder / "config.toml"), *out])
 
 
-def _preset_options(config: RunConfig) -> list[dict[str, object]]:
+def _preset_options(config: RunConfig) -> list[Options]:
+    """Options for the run's preset that may give its settings, the simplest first."""
     if config.preset not in presets.names():
         return []
+    recipe = config.recipe
     full = presets.get(config.preset).config.recipe
-    seed = {"seed": config.recipe.seed} if config.recipe.seed else {}
-    precision = (
-        {"precision": config.recipe.precision} if config.recipe.precision != full.precision else {}
-    )
-    fidelity = (
-        {"fidelity": config.method["fidelity"]} if config.method.get("fidelity") == "paper" else {}
-    )
-    common = {**fidelity, **seed, **precision}
-    epochs = config.recipe.epochs
+    common: Options = {}
+    if config.method.get("fidelity") == "paper":
+        common["fidelity"] = "paper"
+    if recipe.seed:
+        common["seed"] = recipe.seed
+    if recipe.precision != full.precision:
+        common["precision"] = recipe.precision
     return [
         common,
-        {"epochs": epochs, **common},
-        {"epochs_scale": round(epochs / full.epochs, 2), **common},
+        {"epochs": recipe.epochs, **common},
+        {"epochs_scale": round(recipe.epochs / full.epochs, 2), **common},
     ]
 
 
-def _same(config: RunConfig, options: dict[str, object]) -> bool:
-    """Whether the preset with these options gives this run; what training fills in is left out of the comparison."""
+COMPARED = ("data", "network", "train_split", "normalisation", "num_classes", "recipe")
+
+
+def _gives_same_run(config: RunConfig, options: Options) -> bool:
+    """Whether the preset with these options gives this run, apart from what training fills in."""
     try:
         made = make_config(RunOverrides(**options), preset=config.preset)  # type: ignore[arg-type]
     except UsageError:
         return False
+    same = all(getattr(made, name) == getattr(config, name) for name in COMPARED)
     method = {name: config.method.get(name) for name in made.method}
-    places = ("data", "network", "train_split", "normalisation", "num_classes")
-    alike = all(getattr(made, place) == getattr(config, place) for place in places)
-    return alike and made.recipe == replace(config.recipe) and method == dict(made.method)
+    return same and method == dict(made.method)
 
 
-def _flags(options: dict[str, object]) -> list[str]:
-    return [
-        word
-        for name, value in options.items()
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
+def _flags(options: Mapping[str, object]) -> list[str]:
+    words = []
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
 
 
-def certify_command(settings: FileSettings, source: list[str], path: Path) -> str:
-    """`smoothmix certify` with everything that is not as it is by default."""
-    how = settings.certification
-    given: dict[str, object] = {
-        "data": settings.data,
-        "split": settings.split if settings.split != "test" else None,
-        "sigma": how.sigma,
-        "n0": how.n0,
-        "n": how.n,
-        "alpha": how.alpha,
-        "seed": how.seed,
-        "batch": how.batch,
-        "precision": how.precision if how.precision != "fp32" else None,
-        "engine": None if settings.engine == FUSED else "eager",
-        "skip": settings.skip if settings.skip > 1 else None,
-        "max": settings.images,
-        "shard": settings.shard or None,
-        "out": path,
-    }
-    if settings.stopping:
-        rules = settings.stopping
-        given |= {
-            "n": None,
-            "mode": "anytime",
-            "radii": ",".join(f"{r:g}" for r in rules.radii) or None,
-            "tolerance": rules.tolerance,
-            "max_draws": rules.max_draws,
-        }
-    flags = _flags({name: value for name, value in given.items() if value is not None})
-    switches = [
-        f"--{name.replace('_', '-')}"
-        for name in ("skip_wrong", "stop_abstaining")
-        if getattr(how, name)
-    ]
-    return shlex.join(["smoothmix", "certify", *source, *flags, *switches])
+def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -> str:
+    """`smoothmix certify` with every option that is not at its default."""
+    certification = settings.certification
+    options: Options = {"data": settings.data}
+    if settings.split != "test":
+        options["split"] = settings.split
+    options |= {"sigma": certification.sigma, "n0": certification.n0}
+    options |= _guarantee_options(settings)
+    options |= {"alpha": certification.alpha, "seed": certification.seed}
+    options["batch"] = certification.batch
+    if certification.precision != "fp32":
+        options["precision"] = certification.precision
+    if settings.engine != FUSED:
+        options["engine"] = "eager"
+    if settings.skip > 1:
+        options["skip"] = settings.skip
+    options["max"] = settings.images
+    if settings.shard:
+        options["shard"] = settings.shard
+    options["out"] = path
+
+    switches = []
+    for name in ("skip_wrong", "stop_abstaining"):
+        if getattr(certification, name):
+            switches.append(f"--{name.replace('_', '-')}")
+    return shlex.join(["smoothmix", "certify", *source, *_flags(options), *switches])
+
+
+def _guarantee_options(settings: FileSettings) -> Options:
+    if settings.stopping is None:
+        return {"n": settings.certification.n}
+    stopping = settings.stopping
+    options: Options = {"mode": "anytime"}
+    if stopping.radii:
+        options["radii"] = ",".join(f"{radius:g}" for radius in stopping.radii)
+    if stopping.tolerance is not None:
+        options["tolerance"] = stopping.tolerance
+    options["max_draws"] = stopping.max_draws
+    return options

@@ -3,146 +3,169 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 
 from markupsafe import Markup
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.analysis.compare import TOO_FEW_IMAGES
-from smoothmix.report.data import Difference, Page, RunView
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.views import Difference, RunView
 from smoothmix.tables.numbers import number, percent, signed
 
-_acr = attrgetter("acr.value")
+DIGITS = 3
+"""Printed of a radius: an interval contains 0 if it does so as printed."""
 
 
-def headline(page: Page) -> list[Markup]:
-    """Which run is most robust and by how much, in sentences that claim no more than the intervals allow.
+def headline(comparison: Comparison) -> list[Markup]:
+    """Which run is most robust and by how much, claiming no more than the intervals allow.
 
-    Runs of another sigma, or certified otherwise, are not ranked: their radii differ for that alone.
+    Runs of different sigma, or certified with different settings, are not ranked: their radii
+    differ for that reason alone.
     """
-    if len(page.runs) == 1:
-        return [_opening(page, page.runs[0]) + _alone(page, page.runs[0])]
-    levels = page.by_sigma
-    if len(levels) == 1 and page.comparable:
-        return [sentence for sigma in levels for sentence in _ranked(page, sigma)]
-    return [_at_sigma(sigma) + Markup(" ").join(_ranked(page, sigma)) for sigma in levels]
+    if len(comparison.runs) == 1:
+        run = comparison.runs[0]
+        return [_opening(comparison, run) + _only_run(comparison, run)]
+    levels = comparison.by_sigma
+    if len(levels) == 1 and comparison.comparable:
+        (sigma,) = levels
+        return _ranking(comparison, sigma)
+    return [_at_sigma(sigma) + Markup(" ").join(_ranking(comparison, sigma)) for sigma in levels]
 
 
 def _at_sigma(sigma: float | None) -> Markup:
-    return Markup("Of unknown σ, ") if sigma is None else Markup("At σ {:g}, ").format(sigma)
+    if sigma is None:
+        return Markup("Of unknown σ, ")
+    return Markup("At σ {:g}, ").format(sigma)
 
 
-def _opening(page: Page, run: RunView) -> Markup:
-    said = (
-        "has, rounded as in the paper, the" if page.paper_rounding else "is certifiably robust at"
-    )
+def _opening(comparison: Comparison, run: RunView) -> Markup:
+    # Radii that may have been rounded up certify nothing.
+    claim = "is certifiably robust at"
+    if comparison.paper_rounding:
+        claim = "has, rounded as in the paper, the"
     return Markup("<strong>{}</strong> {} average radius <strong>{}</strong>{}").format(
-        run.name, said, number(run.acr.value), _interval(run.acr, run.images)
+        run.name, claim, number(run.acr.value), _interval(run.acr, run.images)
     )
 
 
-def _ranked(page: Page, sigma: float | None) -> list[Markup]:
-    """Which run of a noise level is most robust."""
-    runs = page.by_sigma[sigma]
-    if sigma in page.unlike:
-        one, other = min(runs, key=_acr), max(runs, key=_acr)
-        said = Markup(
-            "the average radii, from {} (<strong>{}</strong>) to {} (<strong>{}</strong>), are not ranked: "
-        )
-        ends = said.format(number(one.acr.value), one.name, number(other.acr.value), other.name)
-        return [ends + "these runs were not certified alike."]
-    best = max(runs, key=_acr)
-    opening = _opening(page, best)
-    if len(runs) == 1:
-        return [opening + "."]
-    rival, gap, images = _ahead(runs, best)
-    if gap is None:
-        return [
-            opening + ": the highest of these runs.",
-            *_close_second(runs, best, rival, page.runners_up.get(sigma)),
-        ]
-    if not (round(gap.low, 3) > 0 or round(gap.high, 3) < 0):  # as printed
-        same = Markup(
-            "Its lead over <strong>{}</strong>, {}{} on the same {}, is too small to tell the two apart."
-        )
-        return [
-            opening + ".",
-            same.format(rival, signed(gap.value), _interval(gap, images), counted(images, "image")),
-        ]
-    apart = Markup(", <strong>{}</strong>{} {} <strong>{}</strong> on the same {}.").format(
-        number(gap.value),
-        _interval(gap, images),
-        "above" if gap.value > 0 else "away from",
-        rival,
-        counted(images, "image"),
-    )
-    return [opening + apart, *_close_second(runs, best, rival, page.runners_up.get(sigma))]
-
-
-def _alone(page: Page, run: RunView) -> Markup:
-    """What else there is to say of the only run."""
-    if not page.radii:
+def _only_run(comparison: Comparison, run: RunView) -> Markup:
+    """What else there is to say about the only run: its accuracy at a radius in the middle."""
+    if not comparison.radii:
         return Markup(".")
-    at = len(page.radii) // 2
-    share = run.accuracy[at]
-    return Markup("; {}%{} of its {} {} classified right and certified at radius {:g}.").format(
+    middle = len(comparison.radii) // 2
+    share = run.accuracy[middle]
+    text = Markup("; {}%{} of its {} {} classified correctly and certified at radius {:g}.")
+    return text.format(
         percent(share.value),
         _interval(share, run.images, percent),
         counted(run.images, "image"),
         "is" if run.images == 1 else "are",
-        page.radii[at],
+        comparison.radii[middle],
     )
 
 
-def _ahead(runs: Sequence[RunView], best: RunView) -> tuple[str, Estimate | None, int]:
-    """With whom the best run was compared on the same images, how far it is ahead, and on how many."""
+def _ranking(comparison: Comparison, sigma: float | None) -> list[Markup]:
+    """Which run of a noise level is most robust."""
+    runs = sorted(comparison.by_sigma[sigma], key=lambda run: run.acr.value, reverse=True)
+    if sigma in comparison.certified_differently:
+        return [_not_ranked(runs)]
+    best = runs[0]
+    opening = _opening(comparison, best)
+    if len(runs) == 1:
+        return [opening + "."]
+    lead = _lead(runs, best)
+    runner_up = comparison.runners_up.get(sigma)
+    if lead is None:
+        return [
+            opening + ": the highest of these runs.",
+            *_close_second(runs, best, None, runner_up),
+        ]
+    if _contains_zero(lead.acr):
+        return [opening + ".", _too_small(lead)]
+    ahead = Markup(", <strong>{}</strong>{} {} <strong>{}</strong> on the same {}.").format(
+        number(lead.acr.value),
+        _interval(lead.acr, lead.images),
+        "above" if lead.acr.value > 0 else "away from",
+        lead.versus,
+        counted(lead.images, "image"),
+    )
+    return [opening + ahead, *_close_second(runs, best, lead.versus, runner_up)]
+
+
+def _not_ranked(runs: Sequence[RunView]) -> Markup:
+    highest = runs[0]
+    lowest = runs[-1]
+    return Markup(
+        "the average radii, from {} (<strong>{}</strong>) to {} (<strong>{}</strong>), "
+        "are not ranked: these runs were not certified with the same settings."
+    ).format(number(lowest.acr.value), lowest.name, number(highest.acr.value), highest.name)
+
+
+def _too_small(lead: Difference) -> Markup:
+    return Markup(
+        "Its lead over <strong>{}</strong>, {}{} on the same {}, "
+        "is too small to say which of the two is better."
+    ).format(
+        lead.versus,
+        signed(lead.acr.value),
+        _interval(lead.acr, lead.images),
+        counted(lead.images, "image"),
+    )
+
+
+def _lead(runs: Sequence[RunView], best: RunView) -> Difference | None:
+    """The paired difference between the best run and the run that it was compared with."""
     if best.difference:
-        return best.difference.versus, best.difference.acr, best.difference.images
-    for run in sorted(runs, key=_acr, reverse=True):
+        return best.difference
+    # Where the best run is the baseline, the next best was compared with it.
+    for run in runs:
         if run.difference and run.difference.versus == best.name:
             gap = run.difference.acr
-            return (
-                run.name,
-                Estimate(value=-gap.value, low=-gap.high, high=-gap.low),
-                run.difference.images,
-            )
-    return "", None, 0
+            reversed_gap = Estimate(value=-gap.value, low=-gap.high, high=-gap.low)
+            return Difference(versus=run.name, images=run.difference.images, acr=reversed_gap)
+    return None
 
 
 def _close_second(
-    runs: Sequence[RunView], best: RunView, rival: str, runner_up: Difference | None
+    runs: Sequence[RunView], best: RunView, rival: str | None, runner_up: Difference | None
 ) -> list[Markup]:
-    """A caution where a run that was not compared with the best may be as good."""
-    others = [
-        run
-        for run in runs
-        if run is not best and run.name != rival and run.acr.high >= best.acr.low
-    ]
-    if not others:
+    """A caution where a run other than the rival may be as good as the best."""
+    second = None
+    for run in runs:
+        may_be_as_good = run.acr.high >= best.acr.low
+        if run is not best and run.name != rival and may_be_as_good:
+            second = run
+            break
+    if second is None:
         return []
-    second = max(others, key=_acr)
-    said = Markup("Close behind is <strong>{}</strong> with {}{}: ").format(
+    opening = Markup("Close behind is <strong>{}</strong> with {}{}: ").format(
         second.name, number(second.acr.value), _interval(second.acr, second.images)
     )
-    paired = runner_up if runner_up and runner_up.versus == second.name else None
-    if paired is None:
+    if runner_up is None or runner_up.versus != second.name:
         return [
-            said + "the intervals overlap, so this page does not say which of the two is better."
+            opening + "the intervals overlap, so this page does not say which of the two is better."
         ]
-    # Intervals of the two overlap by what their images have in common; that of the difference does not contain it.
+    # The two intervals overlap also because of what the images have in common; that of the paired
+    # difference does not contain it.
     lead = Markup("{}{} on the same {}").format(
-        signed(paired.acr.value),
-        _interval(paired.acr, paired.images),
-        counted(paired.images, "image"),
+        signed(runner_up.acr.value),
+        _interval(runner_up.acr, runner_up.images),
+        counted(runner_up.images, "image"),
     )
-    if round(paired.acr.low, 3) > 0:  # as printed
-        return [said + Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)]
-    return [said + Markup("the lead, {}, is too small to tell the two apart.").format(lead)]
+    if round(runner_up.acr.low, DIGITS) > 0:
+        ahead = Markup("<strong>{}</strong> is ahead of it by {}.").format(best.name, lead)
+        return [opening + ahead]
+    unsure = Markup("the lead, {}, is too small to say which of the two is better.")
+    return [opening + unsure.format(lead)]
+
+
+def _contains_zero(gap: Estimate) -> bool:
+    return round(gap.low, DIGITS) <= 0 <= round(gap.high, DIGITS)
 
 
 def _interval(estimate: Estimate, images: int, text: Callable[[float], str] = number) -> Markup:
-    """The interval behind a number; of too few images it would seem surer than it is."""
+    """The interval behind a number. With too few images it would seem more certain than it is."""
     if images < TOO_FEW_IMAGES:
         return Markup("")
     return Markup(' <span class="interval">[{}, {}]</span>').format(

@@ -1,7 +1,8 @@
-"""A run beside the paper's row: what was cut, and how far apart the two are."""
+"""A run beside the paper's row for its preset: what was cut, and how far apart the two are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,25 +12,27 @@ from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
 from smoothmix.config import METHOD_EPOCHS, RunConfig
 from smoothmix.presets import Preset
+from smoothmix.report.views import PublishedRow
 from smoothmix.runs.plan import OTHER_SCHEDULE, schedule_differences
 from smoothmix.stats.binomial import Ints
 
-PAPER_SELECTION, PAPER_DRAWS = 100, 100_000
+PAPER_SELECTION = 100
+PAPER_DRAWS = 100_000
 PAPER_ALPHA = 0.001
 PAPER_IMAGES = {"mnist": range(10_000), "cifar10": range(10_000), "imagenet": range(0, 50_000, 100)}
-"""How the paper certified: n, alpha, and which test images of each data set."""
+"""How the paper certified: n0, n, alpha, and which test images of each data set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuts:
-    """What a run did less of than the paper's, in words; nothing where it did as much."""
+    """What a run did less of than the paper's, or differently; empty where it did the same."""
 
     schedule: tuple[str, ...] = ()
-    """Training: other epochs or another recipe. The numbers may not be held against each other."""
+    """Training: other epochs or another recipe, which makes the numbers incomparable."""
     certification: tuple[str, ...] = ()
-    """Draws or alpha: the same holds."""
+    """Noise samples or alpha, which makes them incomparable as well."""
     images: tuple[str, ...] = ()
-    """Fewer images: they may, with the interval over images."""
+    """Fewer images: the numbers are comparable, with the interval over images."""
 
     @property
     def every(self) -> tuple[str, ...]:
@@ -38,25 +41,60 @@ class Cuts:
 
     @property
     def comparable(self) -> bool:
-        """Whether the run may be held against the published number."""
+        """Whether the run may be compared with the published number."""
         return not (self.schedule or self.certification)
 
 
+def published_row(measured: Measured) -> PublishedRow | None:
+    """The paper's row beside the run, if the run is one of its presets."""
+    preset = preset_of(measured)
+    if preset is None or preset.published is None:
+        return None
+    row = preset.published
+    cut = cuts(measured, preset)
+    # All numbers of one set of runs: the means over seeds where the paper has them, or else the
+    # single run of the main table.
+    if row.acr_mean is None:
+        acr, percents, digits = row.acr, row.accuracy, 3
+    else:
+        acr, percents, digits = row.acr_mean, row.accuracy_mean, 4
+    deviations_away = None
+    # With a part of the images, their selection moves the ACR far more than a seed does.
+    if row.acr_deviation and cut.comparable and not cut.images:
+        deviations_away = (paper_acr((measured,)) - acr) / row.acr_deviation
+    return PublishedRow(
+        acr=acr,
+        deviation=row.acr_deviation,
+        digits=digits,
+        note=preset.note,
+        accuracy={radius: percent / 100 for radius, percent in percents.items()},
+        deviations_away=deviations_away,
+        source=row.source,
+        caution=", ".join(cut.every),
+    )
+
+
 def preset_of(measured: Measured) -> Preset | None:
-    """The preset that a run is, if it is one that has published numbers."""
+    """The preset of a run, if it is one with published numbers."""
     name = measured.config.preset if measured.config else ""
-    preset = presets.get(name) if name in presets.names() else None
-    return preset if preset and preset.published else None
+    if name not in presets.names():
+        return None
+    preset = presets.get(name)
+    if preset.published is None:
+        return None
+    return preset
 
 
 def cuts(measured: Measured, preset: Preset) -> Cuts:
-    """What this run did less of than the paper's row, or otherwise."""
+    """What this run did less of than the paper's row, or differently."""
+    config = measured.config
+    settings = measured.settings
     images = _image_cuts(measured.idx, PAPER_IMAGES.get(preset.config.data))
-    if measured.settings and measured.settings.data_note:
-        images.append(f"of a data set of {measured.settings.data_note}")
+    if settings and settings.data_note:
+        images.append(f"of a data set of {settings.data_note}")
     return Cuts(
-        schedule=_training_cuts(measured.config, preset) if measured.config else (),
-        certification=_certification_cuts(measured.settings, preset) if measured.settings else (),
+        schedule=_training_cuts(config, preset) if config else (),
+        certification=_certification_cuts(settings, preset) if settings else (),
         images=tuple(images),
     )
 
@@ -71,60 +109,64 @@ def _image_cuts(ours: Ints, theirs: range | None) -> list[str]:
 
 
 def _training_cuts(config: RunConfig, preset: Preset) -> tuple[str, ...]:
-    epochs, full = config.recipe.epochs, preset.config.recipe.epochs
-    said = [f"{epochs} of {full} epochs"] if epochs != full else []
+    found = []
+    epochs = config.recipe.epochs
+    full = preset.config.recipe.epochs
+    if epochs != full:
+        found.append(f"{epochs} of {full} epochs")
     if config.data != preset.config.data:
-        said.append(f"{config.data} instead of {preset.config.data}")
+        found.append(f"{config.data} instead of {preset.config.data}")
     if config.method.get("fidelity", "official") != "official":
-        said.append("trained as the paper's text says, not as its tables were made")
-    return (
-        *said,
-        *_other_schedule(config, preset),
-        *(n for n in config.notes if not n.startswith(OTHER_SCHEDULE)),
-    )
+        found.append("trained as the paper's text describes, not as its tables were made")
+    found += _other_schedule(config, preset)
+    # The note that training left about the schedule is what was just computed.
+    found += [note for note in config.notes if not note.startswith(OTHER_SCHEDULE)]
+    return tuple(found)
 
 
 def _other_schedule(config: RunConfig, preset: Preset) -> list[str]:
-    """What else the recipe has otherwise than epochs, and what is scaled with them."""
-    as_it_is = presets.get(preset.name, fidelity=config.method.get("fidelity", "official")).config
-    differ = schedule_differences(config, as_it_is)
-    scaled = (
-        {"epochs", "drops", *METHOD_EPOCHS.get(preset.config.method["name"], {})}
-        if "epochs" in differ
-        else set()
-    )
-    said = [words for name, words in differ.items() if name not in scaled]
-    return [f"{OTHER_SCHEDULE} {preset.name}: {', '.join(said)}"] if said else []
+    """What else of the recipe differs, besides the epochs and what is scaled with them."""
+    fidelity = config.method.get("fidelity", "official")
+    original = presets.get(preset.name, fidelity=fidelity).config
+    differences = schedule_differences(config, original)
+    scaled_with_epochs: set[str] = set()
+    if "epochs" in differences:
+        method = preset.config.method["name"]
+        scaled_with_epochs = {"epochs", "drops", *METHOD_EPOCHS.get(method, {})}
+    found = [text for name, text in differences.items() if name not in scaled_with_epochs]
+    if not found:
+        return []
+    return [f"{OTHER_SCHEDULE} {preset.name}: {', '.join(found)}"]
 
 
 def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ...]:
-    how = settings.certification
-    asked = {
-        "n": (how.n, PAPER_DRAWS if settings.mode == "exact" else how.n),
-        "n0": (how.n0, PAPER_SELECTION),
-        "alpha": (how.alpha, PAPER_ALPHA),
-        "sigma": (how.sigma, preset.config.sigma),
+    certification = settings.certification
+    compared: dict[str, tuple[object, object]] = {
+        "n": (certification.n, PAPER_DRAWS if settings.mode == "exact" else certification.n),
+        "n0": (certification.n0, PAPER_SELECTION),
+        "alpha": (certification.alpha, PAPER_ALPHA),
+        "sigma": (certification.sigma, preset.config.sigma),
         "data": (f"{settings.data} {settings.split}", f"{preset.config.data} test"),
     }
-    other = {name: pair for name, pair in asked.items() if pair[0] != pair[1]}
-    said = [
-        f"{name} {_plain(ours)} instead of {_plain(theirs)}"
-        for name, (ours, theirs) in other.items()
-    ]
-    return tuple(said if settings.mode == "exact" else [settings.guarantee, *said])
+    found = [] if settings.mode == "exact" else [settings.guarantee]
+    for name, (ours, theirs) in compared.items():
+        if ours != theirs:
+            found.append(f"{name} {_plain(ours)} instead of {_plain(theirs)}")
+    return tuple(found)
 
 
 def _plain(value: object) -> str:
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
-def paper_acr(every: tuple[Measured, ...]) -> float:
-    """The mean ACR over seeds with radii rounded as in the paper's logs: like beside like."""
-    as_there = [m.as_in_the_paper() for m in every]
-    return float(np.mean([average_certified_radius(m.radius, m.correct) for m in as_there]))
+def paper_acr(every: Sequence[Measured]) -> float:
+    """The mean ACR over seeds with radii rounded as in the paper's logs, for a fair comparison."""
+    acrs = []
+    for measured in every:
+        rounded = measured.as_in_the_paper()
+        acrs.append(average_certified_radius(rounded.radius, rounded.correct))
+    return float(np.mean(acrs))

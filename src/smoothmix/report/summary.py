@@ -8,7 +8,8 @@ from decimal import Decimal
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
-from smoothmix.report.data import Page, PublishedRow, RunView
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.views import PublishedRow, RunView
 from smoothmix.tables import Cell, Column, Grid, Row, mark_improvements, radius_text, rounded
 from smoothmix.tables.numbers import DASH
 
@@ -23,27 +24,27 @@ class Field:
     cells: Callable[[RunView], tuple[Cell, ...]]
 
 
-def summary_grid(page: Page, *, wide: bool = False) -> Grid:
+def summary_grid(comparison: Comparison, *, wide: bool = False) -> Grid:
     """The summary as a table; `wide` gives each number its own column, for programs.
 
     For people, settings that all runs share are stated once below the table.
     """
     shown_settings = []
     for name in SETTINGS:
-        different = {_setting(run, name).shown for run in page.runs}
+        different = {_setting(run, name).shown for run in comparison.runs}
         if wide or len(different) > 1:
             shown_settings.append(name)
-    fields = _fields(page, shown_settings, wide=wide)
+    fields = _fields(comparison, shown_settings, wide=wide)
     columns = [column for field in fields for column in field.columns]
-    rows = [_row(run, fields) for run in page.runs]
+    rows = [_row(run, fields) for run in comparison.runs]
     grid = Grid(
-        title=page.title,
+        title=comparison.title,
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=(*_shared_settings(page, shown_settings), *_notes(page, wide=wide)),
+        notes=(*_shared_settings(comparison, shown_settings), *_notes(comparison, wide=wide)),
     )
     # Nothing may be called better where runs were certified with different settings.
-    return mark_improvements(grid) if page.comparable else grid
+    return mark_improvements(grid) if comparison.comparable else grid
 
 
 def _row(run: RunView, fields: Sequence[Field]) -> Row:
@@ -51,20 +52,20 @@ def _row(run: RunView, fields: Sequence[Field]) -> Row:
     return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
 
 
-def _fields(page: Page, shown_settings: Sequence[str], *, wide: bool) -> list[Field]:
+def _fields(comparison: Comparison, shown_settings: Sequence[str], *, wide: bool) -> list[Field]:
     """The columns of the table. People are spared those that no run has a number for."""
     fields = [Field((Column(name="model", key="model"),), lambda run: (Cell(run.name),))]
     fields += [_setting_field(name) for name in shown_settings]
     fields.append(_estimate_field("ACR", "acr", _acr, wide=wide, judged=True))
-    if any(run.difference for run in page.runs):
+    if any(run.difference for run in comparison.runs):
         fields.append(_estimate_field("vs baseline", "difference", _difference, wide=wide))
         if wide:
             fields.append(Field((Column(name="baseline", key="baseline"),), _baseline))
-    for position, radius in enumerate(page.radii):
-        fields.append(_accuracy_field(page, position, radius_text(radius), wide=wide))
-    if wide or any(run.abstention for run in page.runs):
+    for position, radius in enumerate(comparison.radii):
+        fields.append(_accuracy_field(comparison, position, radius_text(radius), wide=wide))
+    if wide or any(run.abstention for run in comparison.runs):
         fields.append(_estimate_field("abstains", "abstention", _abstention, wide=wide))
-    published = [run.published for run in page.runs if run.published]
+    published = [run.published for run in comparison.runs if run.published]
     if published:
         column = Column(name="published ACR", key="published_acr")
         fields.append(Field((column,), _published_acr))
@@ -121,11 +122,11 @@ def _baseline(run: RunView) -> tuple[Cell, ...]:
     return (Cell(run.difference.versus if run.difference else None),)
 
 
-def _accuracy_field(page: Page, position: int, radius: str, *, wide: bool) -> Field:
+def _accuracy_field(comparison: Comparison, position: int, radius: str, *, wide: bool) -> Field:
     def cells(run: RunView, wide: bool) -> tuple[Cell, ...]:
         if wide:
             return _estimate_cells(_percent(run.accuracy[position]), digits=2, wide=True)
-        within_reach = run.accuracy_within_reach(page.radii)[position]
+        within_reach = run.accuracy_within_reach(comparison.radii)[position]
         return _estimate_cells(_percent(within_reach), digits=1, wide=False, missing=DASH)
 
     return _estimate_field(radius, f"accuracy_{radius}", cells, wide=wide, judged=True)
@@ -183,38 +184,38 @@ def _estimate_cells(
     return (Cell(value.value, sign, suffix=f" [{low.shown}, {high.shown}]"),)
 
 
-def _shared_settings(page: Page, shown_settings: Sequence[str]) -> tuple[str, ...]:
+def _shared_settings(comparison: Comparison, shown_settings: Sequence[str]) -> tuple[str, ...]:
     shared = []
     for name in SETTINGS:
         if name in shown_settings:
             continue
-        shared.append(f"{name} {_setting(page.runs[0], name).shown}")
+        shared.append(f"{name} {_setting(comparison.runs[0], name).shown}")
     if not shared:
         return ()
     return (f"all: {', '.join(shared)}",)
 
 
-def _notes(page: Page, *, wide: bool) -> list[str]:
+def _notes(comparison: Comparison, *, wide: bool) -> list[str]:
     where = "low and high" if wide else "in brackets"
-    percent = f"{100 * page.confidence:g} %"
+    percent = f"{100 * comparison.confidence:g} %"
     notes = [f"{where}: {percent} intervals over images (certified accuracy in percent)"]
-    notes += _baseline_notes(page)
-    notes += page.warnings
-    notes += _published_notes(page, mark="" if wide else "* ")
-    if page.out_of_reach and not wide:
+    notes += _baseline_notes(comparison)
+    notes += comparison.warnings
+    notes += _published_notes(comparison, mark="" if wide else "* ")
+    if comparison.out_of_reach and not wide:
         notes.append(
             f"a dash ({DASH}): no image could be certified at that radius "
             "with the run's number of noise samples"
         )
-    if not any(run.abstention for run in page.runs):
+    if not any(run.abstention for run in comparison.runs):
         notes.append(
             "abstention is not known: images misclassified in selection got no further noise samples"
         )
     return notes
 
 
-def _baseline_notes(page: Page) -> list[str]:
-    differences = [run.difference for run in page.runs if run.difference]
+def _baseline_notes(comparison: Comparison) -> list[str]:
+    differences = [run.difference for run in comparison.runs if run.difference]
     baselines = names_by_text(
         (difference.versus, counted(difference.images, "image")) for difference in differences
     )
@@ -224,9 +225,9 @@ def _baseline_notes(page: Page) -> list[str]:
     return notes
 
 
-def _published_notes(page: Page, *, mark: str) -> list[str]:
+def _published_notes(comparison: Comparison, *, mark: str) -> list[str]:
     """What a reader must know before comparing runs with their published rows."""
-    pairs = [(run.name, run.published) for run in page.runs if run.published]
+    pairs = [(run.name, run.published) for run in comparison.runs if run.published]
     cautions = names_by_text((name, row.caution) for name, row in pairs)
     remarks = names_by_text((name, row.note) for name, row in pairs)
     notes = []

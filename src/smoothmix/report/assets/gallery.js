@@ -1,7 +1,8 @@
 "use strict";
-// The test images: made once the rest of the page is there, filtered by what the models say of them.
+// The gallery of test images: made once the rest of the page is there, filtered by kind.
 (() => {
   const { data, element } = report;
+  const images = data.sections.gallery;
   const list = document.getElementById("cards");
   if (!list) return;
   const cards = [];
@@ -19,7 +20,7 @@
   }
 
   function verdict([run, predict, correct, radius, votes, n], label) {
-    const name = data.runs[run].name;
+    const name = data.runs[run];
     const abstains = predict === null;
     const mark = abstains ? "" : correct ? "✓ " : "✗ ";
     const said = element("span", { class: correct ? "right" : "wrong" }, mark + (predict ?? "abstains"));
@@ -41,7 +42,7 @@
     return row;
   }
 
-  function picture({ source, size, label, idx }) {
+  function image({ source, size, label, idx }) {
     if (!source) return element("div", { class: "blank", role: "img", "aria-label": `image ${idx}, not at hand` }, `#${idx}`);
     return element("img", { src: source, alt: `test image ${idx}, ${label}`, width: size[0], height: size[1], class: Math.max(...size) < 64 ? "pixels" : "" });
   }
@@ -49,7 +50,7 @@
   function card(item) {
     const tags = element("div", { class: "tags" }, ...item.tags.map((tag) => element("small", { "data-tag": tag }, tag)));
     const about = element("div", {}, element("h3", {}, item.label), element("small", {}, `image ${item.idx}`), tags);
-    const made = element("li", { class: "card" }, element("div", { class: "head" }, picture(item), about));
+    const made = element("li", { class: "card" }, element("div", { class: "head" }, image(item), about));
     made.append(...item.verdicts.map((each) => verdict(each, item.label)));
     return made;
   }
@@ -58,9 +59,9 @@
 
   function filter() {
     const wanted = document.querySelector("[name=filter]:checked").value;
-    const shown = data.pictures.map((item, i) => i).filter((i) => !wanted || data.pictures[i].tags.includes(wanted));
-    if (wanted === "smallest radius") shown.sort((a, b) => least(data.pictures[a]) - least(data.pictures[b]) || a - b);
-    list.replaceChildren(...shown.map((i) => (cards[i] ??= card(data.pictures[i]))));
+    const shown = images.map((item, i) => i).filter((i) => !wanted || images[i].tags.includes(wanted));
+    if (wanted === "smallest radius") shown.sort((a, b) => least(images[a]) - least(images[b]) || a - b);
+    list.replaceChildren(...shown.map((i) => (cards[i] ??= card(images[i]))));
     document.getElementById("gallery-status").textContent = `${shown.length} images`;
   }
 

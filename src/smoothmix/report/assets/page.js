@@ -1,13 +1,8 @@
 "use strict";
-// What the other scripts share: the numbers, small makers of elements, and what happens when the colours or the medium change.
+// What the other scripts share: the data, small helpers, and events for a change of colours or of the medium.
 const report = (() => {
   document.documentElement.classList.add("js");
   const data = JSON.parse(document.getElementById("data").textContent);
-  for (const run of data.runs) {
-    for (const line of ["curve", "tails", "histogram"]) {
-      if (run[line]) run[line][0] = data.axes[run[line][0]];
-    }
-  }
   const themed = [];
   const printed = [];
   const dark = window.matchMedia("(prefers-color-scheme: dark)");

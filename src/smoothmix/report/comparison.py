@@ -1,0 +1,283 @@
+"""Certificate files side by side: the numbers that the table, the headline and the page share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from smoothmix.analysis import (
+    Estimate,
+    Measured,
+    accuracy_bound,
+    means_of,
+    paired_by_image,
+    same_data,
+    warnings_about,
+    what_differs,
+)
+from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
+from smoothmix.config import require
+from smoothmix.report.commands import commands
+from smoothmix.report.curves import histogram, probability_curve, radius_curve, training_curves
+from smoothmix.report.published import published_row
+from smoothmix.report.settings import settings_by_group
+from smoothmix.report.views import Difference, RunView
+
+MOST_COLUMNS = 8
+"""Radii in a table, unless others are requested."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What a comparison shows."""
+
+    radii: Sequence[float] = ()
+    """Radii of the table's columns; empty for round ones up to the largest certified radius."""
+    baseline: str = ""
+    """Name of the run that others are compared with; by default Gaussian training at the same sigma."""
+    confidence: float = CONFIDENCE
+    """Of the intervals over images."""
+    rho: float = 0.001
+    """Probability that a lower bound on certified accuracy is too high."""
+
+    def __post_init__(self) -> None:
+        require_confidence(self.confidence)
+        require(0 < self.rho < 1, f"rho must lie strictly between 0 and 1, got {self.rho}")
+        valid = all(math.isfinite(radius) and radius >= 0 for radius in self.radii)
+        require(valid, "radii must be zero or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs with all numbers that are shown of them."""
+
+    title: str
+    radii: Sequence[float]
+    """Radii of the table's columns."""
+    confidence: float
+    """Of the intervals over images."""
+    rho: float
+    """Probability that a run's `accuracy_bound` is too high."""
+    paper_rounding: bool
+    """Whether radii were rounded to nearest, as in the paper's logs."""
+    warnings: Sequence[str]
+    """What a reader must know before the numbers."""
+    runs: Sequence[RunView]
+    measured: Sequence[Measured] = ()
+    """The certificate files behind `runs`, in the same order."""
+    data_dir: Path | None = None
+    """Folder of the data set, for sections that show images."""
+    certified_differently: Collection[float | None] = ()
+    """Noise levels whose runs were certified with different settings, so that they are not ranked."""
+    runners_up: Mapping[float | None, Difference] = field(default_factory=dict)
+    """By noise level: the lead of the highest ACR over the second, where the two share images."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the runs of each noise level were certified with the same settings."""
+        return not self.certified_differently
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether a column has a radius that some run could not have certified for any image."""
+        return any(None in run.accuracy_within_reach(self.radii) for run in self.runs)
+
+    @property
+    def by_sigma(self) -> dict[float | None, list[RunView]]:
+        """The runs of each noise level, in the order of their first run."""
+        levels: dict[float | None, list[RunView]] = {}
+        for run in self.runs:
+            levels.setdefault(run.sigma, []).append(run)
+        return levels
+
+
+def compare_runs(
+    every: Sequence[Measured],
+    choices: Choices | None = None,
+    *,
+    title: str,
+    data_dir: Path | None = None,
+) -> Comparison:
+    """Everything that is shown of these certificate files."""
+    choices = choices or Choices()
+    every = _with_unique_names(every)
+    radii = table_radii(every, choices)
+
+    levels: dict[float | None, list[Measured]] = {}
+    for measured in every:
+        levels.setdefault(measured.sigma, []).append(measured)
+    runners_up = {}
+    for sigma, files in levels.items():
+        lead = _lead_over_second(files, choices)
+        if lead is not None:
+            runners_up[sigma] = lead
+
+    return Comparison(
+        title=title,
+        radii=radii,
+        confidence=choices.confidence,
+        rho=choices.rho,
+        paper_rounding=any(measured.paper_rounding for measured in every),
+        warnings=warnings_about(every),
+        runs=_views(every, radii, choices),
+        measured=every,
+        data_dir=data_dir,
+        certified_differently=[sigma for sigma, files in levels.items() if what_differs(files)],
+        runners_up=runners_up,
+    )
+
+
+def _with_unique_names(every: Sequence[Measured]) -> list[Measured]:
+    """The files with their sigma in the name where several share a name."""
+    names = [measured.name for measured in every]
+    renamed = []
+    for measured in every:
+        if names.count(measured.name) > 1 and measured.sigma:
+            measured = replace(measured, name=f"{measured.name}, sigma {measured.sigma:g}")
+        renamed.append(measured)
+    return renamed
+
+
+def table_radii(every: Sequence[Measured], choices: Choices) -> list[float]:
+    """The radii of the table: the requested ones, or round ones up to the largest of any image."""
+    if choices.radii:
+        return sorted(set(choices.radii))
+    largest = max(float(measured.counted.max()) for measured in every)
+    if not largest:
+        return [0.0]
+    step = _round_step(largest)
+    return [round(step * k, 9) for k in range(int(largest / step) + 1)]
+
+
+def _round_step(largest: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that gives few enough columns."""
+    steps = [float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5)]
+    if largest >= 0.5:
+        # Quarters come first, as in the paper.
+        steps = [0.25, *(step for step in steps if step >= 0.5)]
+    for step in steps:
+        if largest / step < MOST_COLUMNS:
+            return step
+    return largest / MOST_COLUMNS
+
+
+def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices) -> Measured | None:
+    """The run that this one is compared with; None where it is the baseline itself."""
+    if choices.baseline:
+        baseline = _named(choices.baseline, every)
+    else:
+        baseline = _default_baseline(measured, every)
+    if baseline is measured:
+        return None
+    return baseline
+
+
+def _named(name: str, every: Sequence[Measured]) -> Measured:
+    names = [measured.name for measured in every]
+    require(name in names, f"no model is called {name!r}: there are {', '.join(names)}")
+    return every[names.index(name)]
+
+
+def _default_baseline(measured: Measured, every: Sequence[Measured]) -> Measured:
+    """Gaussian training at the same sigma on the same data, or else the first such run."""
+    rivals = []
+    for other in every:
+        if other.sigma == measured.sigma and same_data(other, measured):
+            rivals.append(other)
+    for rival in rivals:
+        if rival.method == "gaussian":
+            return rival
+    return rivals[0]
+
+
+def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
+    differences: dict[int, Difference] = {}
+    baselines = {}
+    gaps = {}
+    for position, measured in enumerate(every):
+        baseline = baseline_of(measured, every, choices)
+        by_image = None if baseline is None else paired_by_image(measured, baseline)
+        if baseline is not None and by_image is not None:
+            baselines[position] = baseline
+            gaps[position] = by_image
+
+    # One call for all of them: arrays of one length share their bootstrap resamples, which is fast.
+    arrays = [measured.counted for measured in every]
+    estimates = means_of([*arrays, *gaps.values()], confidence=choices.confidence)
+    acrs = estimates[: len(every)]
+    for position, gap in zip(gaps, estimates[len(every) :], strict=True):
+        versus = baselines[position].name
+        differences[position] = Difference(versus=versus, images=len(gaps[position]), acr=gap)
+
+    views = []
+    for position, measured in enumerate(every):
+        difference = differences.get(position)
+        view = _view(measured, every, radii, choices, acr=acrs[position], difference=difference)
+        views.append(view)
+    return views
+
+
+def _lead_over_second(every: Sequence[Measured], choices: Choices) -> Difference | None:
+    """How far the highest ACR lies above the second, on the images of both."""
+    if len(every) < 2:
+        return None
+    ranked = sorted(every, key=lambda measured: float(measured.counted.mean()), reverse=True)
+    best, second = ranked[:2]
+    by_image = paired_by_image(best, second)
+    if by_image is None:
+        return None
+    (gap,) = means_of([by_image], confidence=choices.confidence)
+    return Difference(versus=second.name, images=len(by_image), acr=gap)
+
+
+def _view(
+    measured: Measured,
+    every: Sequence[Measured],
+    radii: Sequence[float],
+    choices: Choices,
+    *,
+    acr: Estimate,
+    difference: Difference | None,
+) -> RunView:
+    settings = measured.settings
+    certification = settings.certification if settings else None
+    accuracy = measured.accuracy(radii, confidence=choices.confidence)
+    training_notes = measured.config.notes if measured.config else ()
+    return RunView(
+        name=measured.name,
+        method=measured.method,
+        sigma=measured.sigma,
+        data=f"{settings.data}, {settings.split}" if settings else "",
+        images=len(measured),
+        n=certification.n if certification else None,
+        alpha=certification.alpha if certification else None,
+        mode=settings.mode if settings else "",
+        acr=acr,
+        accuracy=accuracy,
+        accuracy_bound=_accuracy_bound(measured, accuracy, rho=choices.rho),
+        abstention=measured.abstention(confidence=choices.confidence),
+        difference=difference,
+        published=published_row(measured),
+        largest_radius=measured.largest_radius,
+        curve=radius_curve(measured, every, radii),
+        probabilities=probability_curve(measured),
+        histogram=histogram(measured, every),
+        training=training_curves(measured),
+        settings=settings_by_group(measured),
+        commands=commands(measured),
+        notes=[*training_notes, *measured.notes],
+    )
+
+
+def _accuracy_bound(
+    measured: Measured, accuracy: Sequence[Estimate], *, rho: float
+) -> list[float] | None:
+    # Radii that were rounded up bound nothing.
+    if measured.settings is None or measured.paper_rounding:
+        return None
+    shares = [share.value for share in accuracy]
+    alpha = measured.settings.certification.alpha
+    bounds = accuracy_bound(shares, len(measured), alpha=alpha, rho=rho)
+    return [float(bound) for bound in bounds]

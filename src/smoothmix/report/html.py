@@ -1,0 +1,67 @@
+"""The page as one HTML file: style, scripts, plotly and the numbers are inside, nothing is fetched."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from importlib.resources import files
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from smoothmix.report.page import Page
+from smoothmix.report.payload import as_json, payload
+from smoothmix.tables.numbers import limit, number, percent, radius, signed
+
+SCRIPTS = (
+    "plotly-basic.min.js",
+    "page.js",
+    "table.js",
+    "charts.js",
+    "curves.js",
+    "gallery.js",
+)
+"""In the order in which they depend on each other."""
+
+
+def render(page: Page) -> str:
+    """The page as the text of one HTML file that needs nothing else, now or later."""
+    environment = Environment(
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, percent=percent, signed=signed, radius=radius, limit=limit
+    )
+    scripts = [_asset(name) for name in SCRIPTS]
+    text = environment.get_template("template.html").render(
+        page=page,
+        comparison=page.comparison,
+        runs=list(enumerate(page.comparison.runs)),
+        css=Markup(_asset("page.css")),
+        scripts=[Markup(script) for script in scripts],
+        policy=_policy(scripts),
+        data=as_json(payload(page)),
+    )
+    # Names of files may hold what UTF-8 cannot.
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _asset(name: str) -> str:
+    return (files("smoothmix.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Iterable[str]) -> str:
+    """What the browser may do with the page: run these scripts and no others, fetch nothing."""
+    allowed = []
+    for script in scripts:
+        digest = hashlib.sha256(script.encode()).digest()
+        allowed.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    return (
+        f"default-src 'none'; script-src {' '.join(allowed)}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,97 @@
+"""Test images of the certified data set as small pictures inside the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothmix.analysis import Measured
+from smoothmix.errors import SmoothmixError
+
+if TYPE_CHECKING:
+    from smoothmix.data import Dataset
+
+LONGEST_SIDE = 96
+"""Larger images are scaled down: the page must stay small."""
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A small image inside the page."""
+
+    source: str
+    """A `data:` address; empty where the data set is not available."""
+    width: int
+    height: int
+
+
+NO_THUMBNAIL = Thumbnail("", 0, 0)
+
+
+def certified_dataset(
+    every: Sequence[Measured], data_dir: Path | None
+) -> tuple[Dataset | None, str]:
+    """The data set that the files were made on, or None and why its images are not shown."""
+    # Data sets need torch, which nothing but the gallery of the page needs here.
+    from smoothmix import data
+
+    recorded = set()
+    for measured in every:
+        if measured.settings is not None:
+            settings = measured.settings
+            recorded.add((settings.data, settings.split, settings.data_hash))
+    if not recorded:
+        return None, "they are not drawn, since the files do not record their data set"
+    if len(recorded) > 1:
+        return None, "they are not drawn, since the files were made on different data"
+    ((name, split, fingerprint),) = recorded
+    try:
+        dataset = data.load(name, split, data_dir=data_dir)
+    except SmoothmixError:
+        # A data set of one's own, such as npz:file.npz, is found by its path alone.
+        hint = "" if ":" in name else " (--data-dir names its folder)"
+        return None, f"they are not drawn, since the data set {name} was not found{hint}"
+    if dataset.fingerprint != fingerprint:
+        return None, (
+            f"they are not drawn, since the data set {name} found here "
+            "is not the one that was certified"
+        )
+    return dataset, ""
+
+
+def thumbnail(dataset: Dataset, idx: int) -> Thumbnail:
+    """A test image, scaled down if it is large."""
+    from PIL import Image
+
+    pixels = _pixels(dataset, idx)
+    if len(pixels) == 1:
+        image = Image.fromarray(pixels[0])
+    else:
+        image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    # Small images stay exact; large ones are photographs, for which JPEG is far smaller.
+    encoding = "png" if max(image.size) <= LONGEST_SIDE else "jpeg"
+    image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    stream = io.BytesIO()
+    image.save(stream, format=encoding, optimize=True, quality=80)
+    content = base64.b64encode(stream.getvalue()).decode()
+    return Thumbnail(f"data:image/{encoding};base64,{content}", image.width, image.height)
+
+
+def _pixels(dataset: Dataset, idx: int) -> NDArray[np.uint8]:
+    # Here, not at the top: this module is imported where torch is not.
+    from smoothmix.data import MemoryDataset
+
+    if isinstance(dataset, MemoryDataset):
+        image = np.asarray(dataset.pixels[idx])
+    else:
+        image = np.asarray(dataset.images([idx])[0].numpy())
+    if image.dtype != np.uint8:
+        image = np.rint(255 * image)
+    return np.asarray(image, dtype=np.uint8)

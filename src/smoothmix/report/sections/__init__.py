@@ -1,0 +1,85 @@
+"""The sections of the page, one module each, and the registry that finds them by name. No torch.
+
+A section is a function that takes a `Comparison` and returns a `Section`, or None where there is
+nothing to show. `smoothmix report --section package.module:function` adds one from anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from smoothmix.errors import UsageError
+from smoothmix.registry import Registry
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.section import Section
+from smoothmix.report.sections.confidence import confidence
+from smoothmix.report.sections.curves import curves
+from smoothmix.report.sections.gallery import gallery
+from smoothmix.report.sections.radii import radii
+from smoothmix.report.sections.reading import reading
+from smoothmix.report.sections.settings import settings
+from smoothmix.report.sections.studies import read_section, read_sections
+from smoothmix.report.sections.summary import summary
+from smoothmix.report.sections.training import training
+
+MakeSection = Callable[[Comparison], Section | None]
+
+
+class SectionRegistry(Registry[MakeSection]):
+    """The functions that make sections, by name."""
+
+    def adopt(self, name: str, value: object) -> MakeSection:
+        """A function from outside, which must return a `Section`."""
+        if not callable(value):
+            raise UsageError(f"the section {name} is no function")
+
+        def checked(comparison: Comparison) -> Section | None:
+            section = value(comparison)
+            if section is not None and not isinstance(section, Section):
+                kind = type(section).__name__
+                raise UsageError(
+                    f"the section {name} returned a {kind}, not a smoothmix.report.Section"
+                )
+            return section
+
+        return checked
+
+
+SECTIONS = SectionRegistry(
+    "section",
+    group="smoothmix.sections",
+    own={
+        "summary": summary,
+        "curves": curves,
+        "confidence": confidence,
+        "radii": radii,
+        "gallery": gallery,
+        "training": training,
+        "settings": settings,
+        "reading": reading,
+    },
+)
+
+BEFORE = ("summary", "curves", "confidence", "radii", "gallery", "training")
+AFTER = ("settings", "reading")
+"""The order of the page: requested sections and studies stand between these two groups."""
+
+
+def make_sections(
+    comparison: Comparison, *, requested: Sequence[str] = (), studies: Sequence[Section] = ()
+) -> list[Section]:
+    """The sections of a page in their order, without those that have nothing to show."""
+    extra = [name for name in requested if name not in (*BEFORE, *AFTER)]
+    made = [SECTIONS[name](comparison) for name in (*BEFORE, *extra)]
+    made += studies
+    made += [SECTIONS[name](comparison) for name in AFTER]
+    return [section for section in made if section is not None]
+
+
+__all__ = [
+    "SECTIONS",
+    "MakeSection",
+    "make_sections",
+    "read_section",
+    "read_sections",
+]

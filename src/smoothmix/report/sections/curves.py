@@ -1,0 +1,87 @@
+"""Certified accuracy against radius, with a slider that reads off all runs at one radius."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.curves import slider_step
+from smoothmix.report.section import Chart, Section
+from smoothmix.report.sections.charts import ROOM, SHARE_AXIS, shares_at, survival_trace
+
+TEXT = (
+    "The share of test images that stay correctly classified under any perturbation with an "
+    "L2 norm up to the radius. Move the slider, or click into the chart, to read off all models "
+    "at once."
+)
+DOTTED = " Dotted: the largest radius that a model's number of noise samples can certify."
+
+
+def curves(comparison: Comparison) -> Section | None:
+    """The curves of certified accuracy and the slider."""
+    if not comparison.runs:
+        return None
+    slider = make_slider(comparison)
+    grid = slider.steps
+    traces = []
+    for position, run in enumerate(comparison.runs):
+        traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
+    limits = [run.largest_radius for run in comparison.runs]
+    has_limits = any(limit is not None for limit in limits)
+    axis = {
+        "title": "radius (L2)",
+        "range": [0, slider.end * ROOM],
+        "zeroline": False,
+        "unifiedhovertitle": {"text": "radius %{x}"},
+    }
+    chart = Chart(
+        id="curve",
+        label="Certified accuracy of every model against the radius; "
+        "the table beside it has the numbers",
+        traces=traces,
+        layout={
+            "xaxis": axis,
+            "yaxis": {"title": "certified accuracy", **SHARE_AXIS},
+            "hoverdistance": -1,
+        },
+    )
+    return Section(
+        id="curves",
+        title="Certified accuracy by radius",
+        short_title="Curves",
+        text=TEXT + (DOTTED if has_limits else ""),
+        charts=[chart],
+        template="curves.html",
+        values={"slider": slider},
+        data={"limits": limits, "images": [run.images for run in comparison.runs]},
+        needs_scripts=True,
+    )
+
+
+@dataclass(frozen=True)
+class Slider:
+    """How far the radius slider reaches, in which steps, and where it starts."""
+
+    end: float
+    step: float
+    start: float
+
+    @property
+    def steps(self) -> list[float]:
+        """Every radius that it can be set to."""
+        count = round(self.end / self.step)
+        return [round(k * self.step, 9) for k in range(count + 1)]
+
+
+def make_slider(comparison: Comparison) -> Slider:
+    """A slider that reaches every radius that any run has a number for."""
+    furthest = max(comparison.radii, default=0.0)
+    for run in comparison.runs:
+        reached = [*run.curve.x, run.largest_radius or 0.0]
+        furthest = max(furthest, *(radius for radius in reached if math.isfinite(radius)))
+    furthest = furthest or 1.0
+    step = slider_step(furthest)
+    start = comparison.radii[len(comparison.radii) // 2] if comparison.radii else 0.0
+    end = round(math.ceil(furthest / step) * step, 6)
+    return Slider(end=end, step=round(step, 9), start=start)

@@ -1,0 +1,108 @@
+"""The distribution of certified radii, and clean accuracy against the average certified radius."""
+
+from __future__ import annotations
+
+from smoothmix.analysis import Estimate
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.section import Chart, LegendEntry, Section, Trace
+from smoothmix.report.sections.charts import ROOM
+from smoothmix.report.sections.curves import make_slider
+from smoothmix.report.views import Curve, RunView
+
+
+def radii(comparison: Comparison) -> Section | None:
+    """The histogram of radii, and a point per run for accuracy and robustness."""
+    if not comparison.runs:
+        return None
+    return Section(
+        id="distribution",
+        title="Radii, and accuracy against robustness",
+        short_title="Radii",
+        legend=[LegendEntry(run=position) for position in range(len(comparison.runs))],
+        charts=[_histogram(comparison), _scatter(comparison)],
+        needs_scripts=True,
+    )
+
+
+def _histogram(comparison: Comparison) -> Chart:
+    end = make_slider(comparison).end
+    traces = []
+    for position, run in enumerate(comparison.runs):
+        if not run.histogram.x:
+            continue
+        traces.append(_bins(position, run.histogram, end))
+    axis = {
+        "title": "certified radius (L2)",
+        "range": [0, end * ROOM],
+        "zeroline": False,
+        "unifiedhovertitle": {"text": "radius about %{x:.3~g}"},
+    }
+    return Chart(
+        id="histogram",
+        label="Histogram of certified radii",
+        caption="Radii of the correctly classified images",
+        traces=traces,
+        layout={
+            "xaxis": axis,
+            "yaxis": {"title": "share of images", "tickformat": "~%", "rangemode": "tozero"},
+        },
+    )
+
+
+def _bins(run: int, bins: Curve, end: float) -> Trace:
+    """The outline of a histogram, through the middles of its bins and down to 0 on either side."""
+    lefts = list(bins.x)
+    width = lefts[1] - lefts[0] if len(lefts) > 1 else end / 20
+    lefts = [lefts[0] - width, *lefts, lefts[-1] + width]
+    middles = [round(left + width / 2, 9) for left in lefts]
+    options = {"line": {"shape": "hvh"}, "fill": "tozeroy", "hovertemplate": "%{y:.1%}"}
+    return Trace(run=run, x=middles, y=[0, *bins.y, 0], options=options)
+
+
+def _scatter(comparison: Comparison) -> Chart:
+    traces = []
+    for position, run in enumerate(comparison.runs):
+        accuracy = _accuracy_at_zero(comparison, run)
+        options = {
+            "mode": "markers",
+            "marker": {"size": 12},
+            "error_x": _error_bar(run.acr),
+            "error_y": _error_bar(accuracy),
+            "hovertemplate": "ACR %{x:.3f}<br>accuracy %{y:.1%}",
+        }
+        traces.append(Trace(run=position, x=[run.acr.value], y=[accuracy.value], options=options))
+    return Chart(
+        id="scatter",
+        label="Accuracy against average certified radius",
+        caption="Certified accuracy at radius 0 against average certified radius",
+        traces=traces,
+        layout={
+            "xaxis": {
+                "title": "average certified radius (L2)",
+                "zeroline": False,
+                "showgrid": True,
+            },
+            "yaxis": {"title": "certified accuracy at 0", "tickformat": "~%", "zeroline": False},
+            "hovermode": "closest",
+        },
+    )
+
+
+def _accuracy_at_zero(comparison: Comparison, run: RunView) -> Estimate:
+    """Certified accuracy at radius 0, with its interval where the table has that column."""
+    for radius, share in zip(comparison.radii, run.accuracy, strict=True):
+        if radius == 0:
+            return share
+    value = run.curve.y[0]
+    return Estimate(value, value, value)
+
+
+def _error_bar(estimate: Estimate) -> dict[str, object]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [estimate.high - estimate.value],
+        "arrayminus": [estimate.value - estimate.low],
+        "thickness": 1.5,
+        "width": 0,
+    }

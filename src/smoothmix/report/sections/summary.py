@@ -1,0 +1,151 @@
+"""The table of all runs, with bounds for the whole data set and the published numbers below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from smoothmix.analysis import Estimate
+from smoothmix.report.comparison import Comparison
+from smoothmix.report.section import Section, Table
+from smoothmix.report.summary import names_by_text
+from smoothmix.report.views import RunView
+from smoothmix.tables import Cell, Column, Grid, Row
+from smoothmix.tables.numbers import DASH, number, percent, radius
+
+TEXT = (
+    "ACR is the average certified radius; certified accuracy is the share of images, in percent, "
+    "that are classified correctly and certified at the radius or a larger one."
+)
+ROUNDED = " Radii are rounded as in the paper's logs, which may round them up."
+
+
+def summary(comparison: Comparison) -> Section:
+    """The main table. With controls for sorting, it has a template of its own."""
+    tables = []
+    if comparison.radii and any(run.accuracy_bound for run in comparison.runs):
+        tables.append(_bounds(comparison))
+    if any(run.published for run in comparison.runs):
+        tables.append(_published(comparison))
+    return Section(
+        id="summary",
+        title="Summary",
+        text=TEXT + (ROUNDED if comparison.paper_rounding else ""),
+        template="summary.html",
+        values=_values(comparison),
+        tables=tables,
+    )
+
+
+def _values(comparison: Comparison) -> dict[str, Any]:
+    runs = comparison.runs
+    differences = [run.difference for run in runs if run.difference]
+    published = [run.published for run in runs if run.published]
+    cautions = names_by_text((run.name, run.published.caution) for run in runs if run.published)
+    return {
+        "radii": comparison.radii,
+        "out_of_reach": comparison.out_of_reach,
+        "baselines": {difference.versus for difference in differences},
+        "measured": any(run.abstention for run in runs),
+        "published": bool(published),
+        "judged": any(row.deviations_away is not None for row in published),
+        "cautions": cautions,
+        "differing": _differing_settings(runs),
+        "acr_scale": scale(run.acr for run in runs),
+        "difference_scale": scale((each.acr for each in differences), including=[0.0]),
+    }
+
+
+def _differing_settings(runs: Iterable[RunView]) -> list[str]:
+    """Those of n and alpha that have a column, since runs differ in them."""
+    numbers = {run.n for run in runs} - {None}
+    alphas = {run.alpha for run in runs} - {None}
+    differing = []
+    if len(numbers) > 1:
+        differing.append("n")
+    if len(alphas) > 1:
+        differing.append("alpha")
+    return differing
+
+
+def scale(estimates: Iterable[Estimate], *, including: Iterable[float] = ()) -> tuple[float, float]:
+    """The range that holds these intervals and numbers, for the small bars of a column."""
+    ends = list(including)
+    for estimate in estimates:
+        ends += [end for end in (estimate.low, estimate.high) if math.isfinite(end)]
+    if not ends:
+        return 0.0, 1.0
+    low = min(ends)
+    high = max(ends)
+    # Equal numbers may differ by rounding, which is nothing to draw.
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        return low - 0.5, low + 0.5
+    return low, high
+
+
+def _radius_columns(comparison: Comparison) -> list[Column]:
+    return [Column(name=f"{at:g}", key=f"accuracy_{at:g}") for at in comparison.radii]
+
+
+def _bounds(comparison: Comparison) -> Table:
+    """Lower bounds of certified accuracy that allow for wrong certificates."""
+    rows = []
+    notes = []
+    for run in comparison.runs:
+        if run.accuracy_bound is None:
+            cells = [Cell(text=DASH)] * len(comparison.radii)
+            notes = [f"A dash ({DASH}): alpha is not recorded."]
+        else:
+            cells = [Cell(share, text=radius(100 * share, 1)) for share in run.accuracy_bound]
+        rows.append(Row(cells=(Cell(run.name), *cells)))
+    columns = (Column(name="Model", key="model"), *_radius_columns(comparison))
+    confidence = f"{100 * (1 - comparison.rho):g}%"
+    return Table(
+        grid=Grid(title="Lower bounds", columns=columns, rows=tuple(rows), notes=tuple(notes)),
+        heading="Bounds for all of these images",
+        text="A certificate may be wrong with a small probability alpha. Even so, with confidence "
+        f"{confidence} the share of these images that are truly robust at the radius is at least "
+        "(in percent; Cohen et al., 2019):",
+        runs=range(len(rows)),
+    )
+
+
+def _published(comparison: Comparison) -> Table:
+    """Each run above the paper's row for its preset."""
+    rows = []
+    runs = []
+    for position, run in enumerate(comparison.runs):
+        if run.published is None:
+            continue
+        rows += _run_and_published(comparison, run)
+        runs += [position, position]
+    columns = (
+        Column(name="Model", key="model"),
+        Column(name="Source", key="source"),
+        Column(name="ACR", key="acr"),
+        *_radius_columns(comparison),
+    )
+    return Table(
+        grid=Grid(title="Published numbers", columns=columns, rows=tuple(rows)),
+        heading="Beside the published numbers",
+        runs=runs,
+    )
+
+
+def _run_and_published(comparison: Comparison, run: RunView) -> list[Row]:
+    paper = run.published
+    assert paper is not None
+    ours = [Cell(run.name), Cell("this run")]
+    ours.append(Cell(run.acr.value, text=number(run.acr.value, 4)))
+    for share in run.accuracy_within_reach(comparison.radii):
+        value = None if share is None else share.value
+        ours.append(Cell(value, text=percent(value)))
+    source = f"{paper.source}: {paper.note}" if paper.note else paper.source
+    # The name stands once for both rows.
+    theirs = [Cell(), Cell(source)]
+    theirs.append(Cell(paper.acr, text=number(paper.acr, paper.digits)))
+    for at in comparison.radii:
+        value = paper.accuracy_at(at)
+        theirs.append(Cell(value, text=percent(value)))
+    return [Row(cells=tuple(ours)), Row(cells=tuple(theirs))]

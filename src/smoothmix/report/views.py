@@ -1,0 +1,123 @@
+"""The numbers of one run that tables and charts show. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from smoothmix.analysis import Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """The points of a line."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The difference of a run's ACR from that of another run, on the images that both certified."""
+
+    versus: str
+    """Name of the other run."""
+    images: int
+    """Number of images that both runs certified."""
+    acr: Estimate
+    """The paired difference, positive where this run is more robust."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRow:
+    """The paper's numbers for the preset of a run."""
+
+    acr: float
+    """The mean over seeds where the paper has it, otherwise the number of the main table."""
+    digits: int
+    """Digits after the point in print."""
+    deviation: float | None
+    """Standard deviation over the paper's seeds."""
+    accuracy: Mapping[float, float]
+    """Certified accuracy by radius, as a share of 1, of the same runs."""
+    deviations_away: float | None
+    """How many standard deviations this run's ACR lies above the published one. None without a
+    standard deviation, or where epochs or noise samples were cut, which makes it meaningless."""
+    source: str
+    """Which table of the paper."""
+    caution: str
+    """Why the two are not directly comparable (fewer epochs, images or noise samples), if so."""
+    note: str = ""
+    """What else a reader of the published number must know."""
+
+    def accuracy_at(self, radius: float) -> float | None:
+        """The published certified accuracy at a radius; None where the paper has none."""
+        for known, share in self.accuracy.items():
+            if math.isclose(known, radius, abs_tol=1e-9):
+                return share
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """The metrics of a training by epoch, as metrics.jsonl has them."""
+
+    epochs: Sequence[int]
+    loss: Sequence[float]
+    accuracy: Sequence[float]
+    """Share of noisy test images that are classified correctly."""
+    learning_rate: Sequence[float]
+    parts: Mapping[str, Sequence[float]]
+    """The parts of the loss by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One certificate file, and what is known about the network behind it."""
+
+    name: str
+    method: str
+    """The training method, such as `gaussian`; empty where it is not recorded."""
+    sigma: float | None
+    data: str
+    images: int
+    n: int | None
+    alpha: float | None
+    mode: str
+    acr: Estimate
+    accuracy: Sequence[Estimate]
+    """Certified accuracy at the radii of the comparison."""
+    accuracy_bound: Sequence[float] | None
+    """Lower bounds of certified accuracy with confidence 1 - rho (Cohen et al., 2019); None where
+    alpha is not recorded."""
+    abstention: Estimate | None
+    """Share of images without a prediction; None where it was not measured."""
+    difference: Difference | None
+    """Difference from the baseline. None for the baseline itself, and where there is none."""
+    published: PublishedRow | None
+    largest_radius: float | None
+    """The largest radius that this number of noise samples can certify: every curve ends there."""
+    curve: Curve
+    """Certified accuracy against radius."""
+    probabilities: Curve | None
+    """Share of images classified correctly with p_A of at least x."""
+    histogram: Curve
+    """Left edges of bins of the radius, and the share of images in each. Misclassified images are
+    in no bin."""
+    training: Training | None
+    settings: Mapping[str, Mapping[str, str]]
+    """Every recorded setting by group ("training", "certification", or "" for the rest)."""
+    commands: Sequence[str]
+    """The commands that train and certify this run again."""
+    notes: Sequence[str]
+
+    def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
+        """Certified accuracy at the radii; None where its noise samples cannot certify any image."""
+        reach = math.inf if self.largest_radius is None else self.largest_radius
+        found: list[Estimate | None] = []
+        for radius, share in zip(radii, self.accuracy, strict=True):
+            # Radii that are rounded as in the paper may lie above the largest.
+            is_known = share.value > 0 or radius <= reach
+            found.append(share if is_known else None)
+        return found
