@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -33,15 +33,23 @@ TYPE_NAMES = {
 
 def to_table(settings: Any) -> dict[str, Any]:
     """A settings value as nested tables, without fields that are empty as by default."""
-    table: dict[str, Any] = _to_toml_value(asdict(settings))
+    table: dict[str, Any] = _to_toml_value(settings)
     for field in fields(settings):
-        if not field.default and table.get(field.name) in ("", [], {}):
-            table.pop(field.name, None)
+        key = key_of(field)
+        if not field.default and table.get(key) in ("", [], {}):
+            table.pop(key, None)
     return table
+
+
+def key_of(field: Field[Any]) -> str:
+    """The key of a field in files: its name, unless earlier versions wrote another word."""
+    return str(field.metadata.get("key", field.name))
 
 
 def _to_toml_value(value: Any) -> Any:
     """The value with lists for tuples and without None, for which TOML has no notation."""
+    if is_dataclass(value):
+        value = {key_of(field): getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: _to_toml_value(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, (list, tuple)):
@@ -97,16 +105,17 @@ def _values(container: dict[str, Any] | list[Any]) -> list[Any]:
 def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     """A settings value from a table; `where` names the file in messages."""
     hints = get_type_hints(cls)
-    settings = {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+    settings = {key_of(field): field for field in fields(cls) if field.init}  # type: ignore[arg-type]
     values = {}
     for key, value in table.items():
         if key not in settings:
             raise UsageError(f"{where}: {unknown_name('setting', key, settings)}")
-        values[key] = _convert(value, hints[key], where=f"{where}: {key}")
+        name = settings[key].name
+        values[name] = _convert(value, hints[name], where=f"{where}: {key}")
     missing = []
-    for name, field in settings.items():
-        if _is_required(field) and name not in values:
-            missing.append(name)
+    for key, field in settings.items():
+        if _is_required(field) and field.name not in values:
+            missing.append(key)
     if missing:
         raise UsageError(f"{where}: lacks {', '.join(missing)}")
     try:
