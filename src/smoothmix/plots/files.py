@@ -1,4 +1,4 @@
-"""Figures as files that are the same whenever they are made from the same runs."""
+"""Figures as files: the same runs always give the same bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smoothmix._io.files import replace_file
 from smoothmix.analysis import Measured
 from smoothmix.errors import UsageError
-from smoothmix.plots import curves, other, style
+from smoothmix.plots import curves, epochs, histograms, style, tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 FIGURES: Mapping[str, Callable[[Sequence[Measured]], Figure]] = {
     "certified-accuracy": curves.certified_accuracy,
     "probabilities": curves.probabilities,
-    "training": other.training,
-    "radius-histogram": other.radius_histogram,
-    "accuracy-against-acr": other.accuracy_against_acr,
+    "training": epochs.training,
+    "radius-histogram": histograms.radius_histogram,
+    "accuracy-against-acr": tradeoff.accuracy_against_acr,
 }
 """Every figure, by the name of its file."""
 
@@ -28,20 +28,25 @@ FORMATS: Mapping[str, Mapping[str, Any]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
 }
-"""What a file can be, and what it is not to say: neither when it was made nor by which version."""
+"""The formats by suffix, with the metadata to leave out.
+
+A date or a version inside the file would make equal figures differ.
+"""
 
 
 def save(figure: Figure, path: Path | str) -> None:
-    """Write a figure as pdf, png or svg, whichever the path ends in; whole or not at all."""
+    """Write a figure as pdf, png or svg, by the suffix of the path; the write is atomic."""
     suffix = _known(Path(path).suffix)
     with style.our_style(), replace_file(path) as temporary:
         figure.savefig(temporary, format=suffix[1:], metadata=dict(FORMATS[suffix]), dpi=style.DPI)
 
 
 def save_all(every: Sequence[Measured], folder: Path | str, suffix: str = ".pdf") -> list[Path]:
-    """Write every figure that the runs have something for into a folder; the paths of those that were written."""
-    suffix, written = _known(suffix), []
+    """Write every figure for which the runs have data into a folder, and return the paths."""
+    suffix = _known(suffix)
+    written = []
     for name, draw in FIGURES.items():
+        # Imported checkpoints and logs of others come without a record of their training.
         if name == "training" and not any(m.training for m in every):
             continue
         path = Path(folder) / f"{name}{suffix}"

@@ -1,4 +1,4 @@
-"""Names beside points: placed so that they cover neither each other nor the points, nor much of their intervals."""
+"""Names beside points, placed so that they cover neither each other nor the points."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 MARK = 5.0
-"""Side of a point, in points (1/72 inch) as all lengths here."""
+"""Side of a marker. All lengths here are in points (1/72 inch)."""
 
 BAR = 1.0
-"""Width that an interval takes."""
+"""Width of an error bar."""
 
 RINGS = (3.0, 6.0, 10.0, 15.0, 21.0, 28.0, 36.0)
 """How far a name may stand from its point."""
@@ -29,14 +29,21 @@ RINGS = (3.0, 6.0, 10.0, 15.0, 21.0, 28.0, 36.0)
 FAR = 8.0
 """From here on, a thin line leads from the name to its point."""
 
-SIDES = np.array(
-    [(x, y) for x in (1, -1) for y in (1, -1)]
-    + [(x, y) for x in (1, -1) for y in (0.4, -0.4)]
-    + [(x, y) for y in (1, -1) for x in (0, 0.5, -0.5)]
-)
-"""In which direction: the corners first, as intervals lie along the axes."""
+CORNERS = ((1, 1), (1, -1), (-1, 1), (-1, -1))
+BESIDE = ((1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4))
+ABOVE_AND_BELOW = ((0, 1), (0.5, 1), (-0.5, 1), (0, -1), (0.5, -1), (-0.5, -1))
+
+SIDES = np.array(CORNERS + BESIDE + ABOVE_AND_BELOW)
+"""Directions in which a name may stand: corners first, because intervals lie along the axes."""
 
 SWEEPS = 5
+"""How often every name is placed again, given where the others are."""
+
+COVERING_COST = 10.0
+"""Cost of covering another name, a point or the frame, per unit of area; distance costs 1."""
+
+BAR_COST = 2.0
+"""Cost of covering an interval, per unit of area."""
 
 
 @dataclass(frozen=True)
@@ -50,53 +57,68 @@ class Labelled:
 
 
 def write(panels: Sequence[Labelled]) -> bool:
-    """Write each name near its point, if there is room for all; whether there was. The layout must be settled."""
-    placed = [_placed(panel) for panel in panels]
-    if not all(fits for _, _, fits in placed):
+    """Write each name near its point if there is room for all, and return whether there was.
+
+    The layout of the figure must be settled.
+    """
+    placements = [_place(panel) for panel in panels]
+    if not all(placement.fits for placement in placements):
         return False
-    for panel, (offsets, sizes, _) in zip(panels, placed, strict=True):
+    for panel, placement in zip(panels, placements, strict=True):
         for i, (x, y) in enumerate(panel.crosses):
-            far = bool(np.any(np.abs(offsets[i]) > sizes[i] / 2 + FAR))
+            offset = placement.offsets[i]
+            leader = None
+            if np.any(np.abs(offset) > placement.sizes[i] / 2 + FAR):
+                leader = LEADER
             panel.ax.annotate(
                 _text(panel.names[i]),
                 (x.value, y.value),
-                xytext=(float(offsets[i, 0]), float(offsets[i, 1])),
+                xytext=(float(offset[0]), float(offset[1])),
                 textcoords="offset points",
                 ha="center",
                 va="center",
                 fontsize=style.SMALL,
                 color=style.darker(panel.colours[i]),
-                arrowprops=LEADER if far else None,
+                arrowprops=leader,
             )
     return True
 
 
 LEADER = {"arrowstyle": "-", "color": style.FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
+"""The thin line from a name to its point."""
 
 
 def _text(name: str) -> str:
     return style.fitted(name, width=22, lines=2)
 
 
-def _placed(panel: Labelled) -> tuple[Floats, Floats, bool]:
-    """Offsets and sizes of the names of a panel, and whether they fit."""
+@dataclass(frozen=True)
+class _Placement:
+    """Where the names of a panel go."""
+
+    offsets: Floats
+    sizes: Floats
+    fits: bool
+
+
+def _place(panel: Labelled) -> _Placement:
     ax = panel.ax
     scale = 72 / ax.figure.dpi
     sizes = np.array([_size(ax, _text(name)) for name in panel.names]) * scale
-    low, anchors, high = (
-        ax.transData.transform([(getattr(x, end), getattr(y, end)) for x, y in panel.crosses])
-        * scale
-        for end in ("low", "value", "high")
-    )
-    across = np.stack(
-        [low[:, 0], anchors[:, 1] - BAR / 2, high[:, 0], anchors[:, 1] + BAR / 2], axis=1
-    )
-    upright = np.stack(
-        [anchors[:, 0] - BAR / 2, low[:, 1], anchors[:, 0] + BAR / 2, high[:, 1]], axis=1
-    )
+
+    def in_points(corner: Sequence[tuple[float, float]]) -> Floats:
+        return np.asarray(ax.transData.transform(corner) * scale)
+
+    low = in_points([(x.low, y.low) for x, y in panel.crosses])
+    anchors = in_points([(x.value, y.value) for x, y in panel.crosses])
+    high = in_points([(x.high, y.high) for x, y in panel.crosses])
+    half = BAR / 2
+    horizontal = [low[:, 0], anchors[:, 1] - half, high[:, 0], anchors[:, 1] + half]
+    vertical = [anchors[:, 0] - half, low[:, 1], anchors[:, 0] + half, high[:, 1]]
+    bars = np.vstack([np.stack(horizontal, axis=1), np.stack(vertical, axis=1)])
     frame = np.array(ax.get_window_extent().extents) * scale
-    offsets, fits = spread(anchors, sizes, bars=np.vstack([across, upright]), frame=frame)
-    return offsets, sizes, fits
+    offsets, fits = spread(anchors, sizes, bars=bars, frame=frame)
+    return _Placement(offsets, sizes, fits)
 
 
 def _size(ax: Axes, name: str) -> tuple[float, float]:
@@ -107,37 +129,48 @@ def _size(ax: Axes, name: str) -> tuple[float, float]:
 
 
 def spread(anchors: Floats, sizes: Floats, *, bars: Floats, frame: Floats) -> tuple[Floats, bool]:
-    """Offsets of the middles of boxes of these sizes from their anchors, and whether that is readable.
+    """Offsets of the centres of boxes from their anchors, and whether they are readable.
 
-    Bars and frame are boxes (left, bottom, right, top). Each box in turn takes the best of its places given where the
-    others are, a few times over: it must not cover others, anchors or the frame, should not cover bars, and be near.
-    Readable means that it does not, and that most are near.
+    Bars and frame are boxes (left, bottom, right, top). Each box in turn takes its best position
+    given the others, several times over: it must not cover other boxes, anchors or the frame,
+    should not cover bars, and should be near. Readable means that nothing is covered and most are
+    near.
     """
     rings = np.repeat(RINGS, len(SIDES))
     directions = np.tile(SIDES, (len(RINGS), 1))
     chosen = np.zeros_like(anchors)
-    lost, away = np.zeros((2, len(anchors)))
+    covered_share = np.zeros(len(anchors))
+    distance = np.zeros(len(anchors))
     points = _boxes(anchors, np.full(2, MARK))
-    order = np.argsort(-sizes[:, 0], kind="stable").tolist()  # the widest have the least choice
+    # The widest boxes have the least choice: they go first.
+    order = np.argsort(-sizes[:, 0], kind="stable").tolist()
     for sweep in range(SWEEPS):
         for turn, i in enumerate(order):
-            size = sizes[i]
-            options = directions * (size / 2 + rings[:, None])
-            others = [j for j in (order if sweep else order[:turn]) if j != i]
-            boxes = _boxes(anchors[i] + options, size)
-            taken = np.vstack([points, _boxes(anchors[others] + chosen[others], sizes[others])])
-            covered = _overlap(boxes, taken) + size.prod() - _overlap(boxes, frame[None])
-            best = int(np.argmin(10 * covered + 2 * _overlap(boxes, bars) + rings))
-            chosen[i], lost[i], away[i] = options[best], covered[best] / size.prod(), rings[best]
-    return chosen, bool(lost.max() < 0.05 and away.mean() < FAR)
+            # In the first sweep only the boxes before this one have a position yet.
+            placed = order[:turn]
+            if sweep > 0:
+                placed = [j for j in order if j != i]
+            area = sizes[i].prod()
+            options = directions * (sizes[i] / 2 + rings[:, None])
+            boxes = _boxes(anchors[i] + options, sizes[i])
+            names = _boxes(anchors[placed] + chosen[placed], sizes[placed])
+            outside = area - _overlap(boxes, frame[None])
+            covered = _overlap(boxes, np.vstack([points, names])) + outside
+            cost = COVERING_COST * covered + BAR_COST * _overlap(boxes, bars) + rings
+            best = int(np.argmin(cost))
+            chosen[i] = options[best]
+            covered_share[i] = covered[best] / area
+            distance[i] = rings[best]
+    readable = covered_share.max() < 0.05 and distance.mean() < FAR
+    return chosen, bool(readable)
 
 
-def _boxes(middles: Floats, sizes: Floats) -> Floats:
-    return np.hstack([middles - sizes / 2, middles + sizes / 2])
+def _boxes(centres: Floats, sizes: Floats) -> Floats:
+    return np.hstack([centres - sizes / 2, centres + sizes / 2])
 
 
 def _overlap(one: Floats, other: Floats) -> Floats:
-    """Area that each box of the one has in common with all of the other."""
+    """Area that each box of `one` shares with all boxes of `other`."""
     low = np.maximum(one[:, None, :2], other[None, :, :2])
     high = np.minimum(one[:, None, 2:], other[None, :, 2:])
     return np.asarray(np.clip(high - low, 0, None).prod(axis=2).sum(axis=1))

@@ -1,4 +1,4 @@
-"""What all figures share: fonts and colours, one panel a noise level, names that fit, a legend below the panels."""
+"""What all figures share: fonts, colours, panels per noise level, wrapped names, a legend below."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ FULL_WIDTH = 6.75
 """Inches: both columns."""
 
 DPI = 300
-"""Of png files. Text is measured at the same resolution, so that all formats have one layout."""
+"""Resolution of png files; text is measured at it too, so that all formats have one layout."""
 
-INK, FAINT = "#262626", "#757575"
+INK = "#262626"
+"""Colour of axes and text."""
+
+FAINT = "#757575"
+"""Colour of what must not compete with the curves."""
+
 SMALL = 6.5
-"""Points: for remarks inside a panel."""
+"""Font size of remarks inside a panel, in points."""
 
 STYLE: Mapping[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
@@ -73,8 +78,8 @@ STYLE: Mapping[str, Any] = {
     "pdf.fonttype": 42,  # TrueType: what publishers ask for
 }
 
-# Okabe and Ito (2008) without yellow, which is lost on paper. Seven colours and four ways to draw a line have no common
-# divisor: neighbours differ in both, and 28 runs in at least one.
+# The palette of Okabe and Ito (2008) without yellow, which is lost on paper. Seven colours and four
+# dash patterns have no common divisor: neighbours differ in both, and 28 runs in at least one.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("solid", (0, (4.5, 1.2)), (0, (4.5, 1.2, 1, 1.2)), (0, (1.6, 0.9)))
 MARKERS = ("o", "s", "^", "D")
@@ -94,7 +99,7 @@ Drawing = Callable[Concatenate[Sequence[Measured], P], "Figure"]
 
 
 def figure(draw: Drawing[P]) -> Drawing[P]:
-    """A function that draws in our style, whatever style the caller has set; nothing to draw is refused."""
+    """A function that draws in our style, whatever style the caller has set."""
 
     @wraps(draw)
     def drawn(every: Sequence[Measured], /, *args: P.args, **options: P.kwargs) -> Figure:
@@ -107,7 +112,7 @@ def figure(draw: Drawing[P]) -> Drawing[P]:
 
 @contextmanager
 def our_style() -> Iterator[None]:
-    """Our settings of matplotlib for the length of a block, and the caller's again after it."""
+    """Our matplotlib settings within a block; the caller's are restored after it."""
     try:
         from matplotlib import style
     except ImportError as error:
@@ -117,7 +122,7 @@ def our_style() -> Iterator[None]:
 
 
 class Named(Protocol):
-    """Anything that tables and legends have a name for."""
+    """Anything with a name for tables and legends."""
 
     @property
     def name(self) -> str:
@@ -126,110 +131,153 @@ class Named(Protocol):
 
 def looks(every: Sequence[Named]) -> dict[str, Look]:
     """How each run is drawn, by its name: runs of one name at several noise levels look alike."""
-    names = list(dict.fromkeys(m.name for m in every))
-    kinds = [(COLOURS[i % len(COLOURS)], i % len(DASHES)) for i in range(len(names))]
-    return {name: Look(c, DASHES[d], MARKERS[d]) for name, (c, d) in zip(names, kinds, strict=True)}
+    found: dict[str, Look] = {}
+    for run in every:
+        if run.name in found:
+            continue
+        number = len(found)
+        dash = number % len(DASHES)
+        found[run.name] = Look(COLOURS[number % len(COLOURS)], DASHES[dash], MARKERS[dash])
+    return found
 
 
 def by_sigma(every: Sequence[Measured]) -> dict[float | None, list[Measured]]:
-    """The runs of each noise level, from low to high; those that do not say theirs come last."""
-    levels = sorted({m.sigma for m in every}, key=lambda s: math.inf if s is None else s)
-    return {level: [m for m in every if m.sigma == level] for level in levels}
+    """The runs of each noise level, from low to high; runs without a recorded level come last."""
+    groups: dict[float | None, list[Measured]] = {}
+    for m in every:
+        groups.setdefault(m.sigma, []).append(m)
+    # False sorts before True, and the second key is compared among known levels only.
+    order = sorted(groups, key=lambda sigma: (sigma is None, sigma or 0.0))
+    return {sigma: groups[sigma] for sigma in order}
 
 
 def panel_title(sigma: float | None, runs: Sequence[Measured]) -> str:
-    """The noise level, and how many images the numbers rest on."""
-    few, most = min(len(m) for m in runs), max(len(m) for m in runs)
-    images = counted(most, "image") if few == most else f"{few:,} to {most:,} images"
+    """The noise level, and the number of images behind the numbers."""
+    sizes = [len(m) for m in runs]
+    fewest = min(sizes)
+    most = max(sizes)
+    images = counted(most, "image")
+    if fewest != most:
+        images = f"{fewest:,} to {most:,} images"
     return f"{sigma_text(sigma)}  ({images})"
 
 
 def sigma_text(sigma: float | None) -> str:
     """The noise level in words."""
-    return "σ not recorded" if sigma is None else f"σ = {sigma:g}"
+    if sigma is None:
+        return "σ not recorded"
+    return f"σ = {sigma:g}"
+
+
+MOST_RUNS_IN_A_COLUMN = 8
+"""The legend of more runs needs the full width."""
+
+LEAST_PANEL_WIDTH = 2.2
+"""Inches that a panel needs to stay readable."""
 
 
 def panels(
     count: int, *, runs: int, width: float | None = None, height: float = 1.95, share_y: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, as many side by side as its width lets one read.
+    """A figure with `count` panels, as many per row as stay readable.
 
-    Without a width it is a column wide if that is enough for one panel and the legend of so many runs.
+    Without a width it is one column wide if one panel and the legend of so many runs fit into that.
     """
+    # matplotlib is an optional extra and takes a second to import.
     from matplotlib.figure import Figure
 
-    width = width or (COLUMN_WIDTH if count == 1 and runs <= 8 else FULL_WIDTH)
-    columns = min(count, 3, max(1, int(width / 2.2)))
+    if width is None:
+        width = FULL_WIDTH
+        if count == 1 and runs <= MOST_RUNS_IN_A_COLUMN:
+            width = COLUMN_WIDTH
+    columns = min(count, 3, max(1, int(width / LEAST_PANEL_WIDTH)))
     rows = math.ceil(count / columns)
+    # Wide panels grow taller, or curves would look flatter than they are.
     height = max(height, 0.4 * width / columns)
-    made = Figure(figsize=(width, rows * height), dpi=DPI, layout="constrained")
-    grid = made.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
-    for spare in grid[count:]:
-        spare.remove()
-    return made, grid[:count]
+    figure = Figure(figsize=(width, rows * height), dpi=DPI, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y).ravel().tolist()
+    for unused in grid[count:]:
+        unused.remove()
+    return figure, grid[:count]
 
 
 def leftmost(ax: Axes) -> bool:
-    """Whether a panel stands at the left end of its row, where the label of a common axis belongs."""
-    place = ax.get_subplotspec()
-    return place is None or place.is_first_col()
+    """Whether a panel is the first of its row, where the label of a common axis belongs."""
+    spec = ax.get_subplotspec()
+    return spec is None or spec.is_first_col()
+
+
+def label_leftmost(ax: Axes, label: str, **options: Any) -> None:
+    """Label the vertical axis if the panel is the first of its row."""
+    if leftmost(ax):
+        ax.set_ylabel(label, **options)
 
 
 def percent_axis(ax: Axes) -> None:
-    """All of 0 to 100 %, upright."""
+    """Set the vertical axis to 0 to 100 %."""
+    # A little above 100: a curve along the top would be cut in half.
     ax.set_ylim(0, 102)
     ax.set_yticks(range(0, 101, 20))
 
 
 def legend_below(
-    made: Figure,
+    figure: Figure,
     entries: Mapping[str, Artist],
     order: Iterable[str],
     remarks: Mapping[str, str] | None = None,
 ) -> None:
-    """A legend of names and remarks under the panels, in as many columns as fit; the figure grows by its height."""
-    width, height = made.get_size_inches()
+    """Add a legend of names and remarks under the panels; the figure grows by its height."""
     names = [name for name in order if name in entries]
     if not names:
         return
-    labels = [fitted(name) + (remarks or {}).get(name, "") for name in names]
+    labels = []
+    for name in names:
+        remark = (remarks or {}).get(name, "")
+        labels.append(fitted(name) + remark)
+    width, height = figure.get_size_inches()
+    # Text has no width before it is drawn: try fewer and fewer columns until the legend fits.
     for columns in range(min(len(names), 5), 0, -1):
         rows = math.ceil(len(names) / columns)
-        legend = made.legend(
+        legend = figure.legend(
             [entries[name] for name in names],
             labels,
             loc="outside lower center",
             ncols=math.ceil(len(names) / rows),
         )
         box = legend.get_window_extent()
-        if box.width <= width * made.dpi or columns == 1:
+        if box.width <= width * figure.dpi or columns == 1:
             break
         legend.remove()
-    made.set_size_inches(width, height + box.height / made.dpi)
+    figure.set_size_inches(width, height + box.height / figure.dpi)
 
 
-def settle(made: Figure) -> Figure:
+def settle(figure: Figure) -> Figure:
     """The figure with its layout fixed: drawing it again, or in another format, moves nothing."""
-    made.draw_without_rendering()
-    made.set_layout_engine("none")
-    return made
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
 
 
 def fitted(name: str, *, width: int = 30, lines: int = 3) -> str:
-    """The name in lines of at most `width` characters, cut where words end; of a very long one, both ends.
+    """The name wrapped at the ends of words; a very long one is shortened in the middle.
 
     >>> fitted("mnist-1.00-smoothmix-eta5-onestep", width=20)
     'mnist-1.00-\\nsmoothmix-eta5-\\nonestep'
     """
-    name, most = " ".join(name.split()), width * lines
+    name = " ".join(name.split())
+    most = width * lines
     if len(name) > most:
-        name = f"{name[: most // 2 - 1]}…{name[len(name) - most // 2 :]}"
-    made = [""]
+        half = most // 2
+        name = f"{name[: half - 1]}…{name[len(name) - half :]}"
+    wrapped = [""]
+    # A word keeps the separator after it, so that hyphens and slashes stay at the ends of lines.
     for word in re.findall(rf"[^\s_/-]{{1,{width - 1}}}[\s_/-]?|[\s_/-]", name):
-        if len((made[-1] + word).rstrip()) > width:
-            made.append("")
-        made[-1] += word
-    return "\n".join(line.rstrip() for line in made)
+        longer = wrapped[-1] + word
+        if len(longer.rstrip()) > width:
+            wrapped.append(word)
+        else:
+            wrapped[-1] = longer
+    return "\n".join(line.rstrip() for line in wrapped)
 
 
 def darker(colour: str) -> str:
@@ -238,4 +286,8 @@ def darker(colour: str) -> str:
     >>> darker("#56B4E9")
     '#356f90'
     """
-    return "#" + "".join(f"{int(0.62 * int(colour[i : i + 2], 16)):02x}" for i in (1, 3, 5))
+    darkened = "#"
+    for start in (1, 3, 5):
+        channel = int(colour[start : start + 2], 16)
+        darkened += f"{int(0.62 * channel):02x}"
+    return darkened
