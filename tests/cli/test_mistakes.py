@@ -98,7 +98,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (
             ["certify", "run", "more"],
             2,
-            "there is no use for 'more' (see `smoothmix certify --help`)",
+            "unexpected argument 'more' (see `smoothmix certify --help`)",
         ),
         (["certificates", "merge", "x.tsv"], 2, "(see `smoothmix certificates merge --help`)"),
         (

@@ -14,16 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Recipe, RunConfig
 from smoothmix.data import MemoryDataset, load
 from smoothmix.networks.weights import save_weights
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network
-from smoothmix.studies.base import Draws, Model
+from smoothmix.studies import NamedClassifier, VoteSettings
 
 PIXELS = 64
 """So many that L2 distances of 1 or 2 are small steps in every pixel, and nothing is clamped."""
-DRAWS = Draws(n=4000, seed=3)
+VOTES = VoteSettings(n=4000, seed=3)
 
 
 class HalfSpace(nn.Module):
@@ -45,8 +46,12 @@ class HalfSpace(nn.Module):
         return torch.cat([torch.stack([height, -height], dim=1), never], dim=1)
 
 
-def half_space(name: str = "half", *, sigma: float = 0.5, classes: int = 2) -> Model:
-    return Model(name=name, network=HalfSpace(classes), sigma=sigma, num_classes=classes)
+def named(name: str, network: nn.Module, *, sigma: float, classes: int) -> NamedClassifier:
+    return NamedClassifier(name, Smoothed(network, sigma=sigma, num_classes=classes))
+
+
+def half_space(name: str = "half", *, sigma: float = 0.5, classes: int = 2) -> NamedClassifier:
+    return named(name, HalfSpace(classes), sigma=sigma, classes=classes)
 
 
 def images(*margins: float, label: int = 0, name: str = "lines", classes: int = 2) -> MemoryDataset:
@@ -71,9 +76,9 @@ def rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def small_model() -> Model:
+def small_model() -> NamedClassifier:
     """A network that has learned a little, as each test of real data needs it."""
-    return Model(name="small", network=trained(), sigma=0.5, num_classes=10)
+    return named("small", trained(), sigma=0.5, classes=10)
 
 
 def config(**changed: Any) -> RunConfig:

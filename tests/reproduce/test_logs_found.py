@@ -8,7 +8,7 @@ import pytest
 
 from smoothmix import presets
 from smoothmix.errors import UsageError
-from smoothmix.reproduce.logs import find_logs, from_logs
+from smoothmix.reproduce.logs import find_logs, rows_from_logs
 from smoothmix.reproduce.table import paper_radii, reproduction_grid
 from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_seeds, write_log
 
@@ -53,7 +53,7 @@ def test_rows_of_one_table_only_and_the_table_itself_as_the_folder(tmp_path: Pat
 )
 def test_sigma_is_spelled_either_way_and_logs_may_be_packed(tmp_path: Path, name: str) -> None:
     write_log(tmp_path, f"{GAUSSIAN}/{name}", 1.5, 0.5)
-    (row,) = csv_rows(from_logs(tmp_path, ["mnist/0.50/gaussian"], paper_rounding=True))
+    (row,) = csv_rows(rows_from_logs(tmp_path, ["mnist/0.50/gaussian"], paper_rounding=True))
     assert (row["sigma"], row["seeds"], row["acr"]) == ("0.50", "1", "0.5000")
 
 
@@ -75,7 +75,7 @@ def test_sigma_025_with_eta_1_is_of_three_steps(tmp_path: Path) -> None:
 
 def test_smoothmix_seed_0_is_the_main_tables_run(tmp_path: Path) -> None:
     write_log(two_seeds(tmp_path), f"{ONE_STEP}/0/noise_1.0", 2.0, 0.8)
-    rows = from_logs(tmp_path, ROWS, paper_rounding=True)
+    rows = rows_from_logs(tmp_path, ROWS, paper_rounding=True)
     assert [row.called for row in rows] == [
         "1.00/gaussian",
         "1.00/smoothmix-eta5-onestep",
@@ -94,7 +94,7 @@ def test_smoothmix_seed_0_is_the_main_tables_run(tmp_path: Path) -> None:
 def test_consistency_is_averaged_over_seeds_1_to_5_and_the_sixth_is_told(tmp_path: Path) -> None:
     for seed in range(6):
         write_log(tmp_path, PLACES["mnist/1.00/consistency"].format(seed), 1.0 + seed / 10)
-    (row,) = from_logs(tmp_path, ["mnist/1.00/consistency"], paper_rounding=True)
+    (row,) = rows_from_logs(tmp_path, ["mnist/1.00/consistency"], paper_rounding=True)
     assert [run.path.name[-1] for run in row.runs] == list("12345")
     (said,) = [note for note in reproduction_grid([row], title="made").notes if "averaged" in note]
     assert "seeds 1-5" in said
@@ -106,7 +106,7 @@ def test_other_files_are_counted(tmp_path: Path) -> None:
         two_seeds(tmp_path), "mnist/consistency/cohen/num_8/lbd_5.0/eta_0.5/noise_1.00_0", 1.0
     )
     (tmp_path / "mnist" / "read.me").write_text("hello")
-    rows = from_logs(tmp_path, ROWS, paper_rounding=True)
+    rows = rows_from_logs(tmp_path, ROWS, paper_rounding=True)
     assert (
         f"2 files in {tmp_path} belong to no row and are left out"
         in reproduction_grid(rows, title="made").notes

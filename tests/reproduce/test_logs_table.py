@@ -12,7 +12,7 @@ import pytest
 
 from smoothmix._process.progress import Progress
 from smoothmix.errors import UsageError
-from smoothmix.reproduce.logs import from_logs
+from smoothmix.reproduce.logs import rows_from_logs
 from smoothmix.reproduce.table import reproduction_grid
 from smoothmix.tables import FORMATS
 from tests.conftest import SHARED, Run
@@ -23,7 +23,7 @@ from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_s
 
 def test_means_and_deviations_as_in_the_paper(tmp_path: Path) -> None:
     gaussian, ours = csv_rows(
-        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), [0.0, 0.5, 1.6]
+        rows_from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), [0.0, 0.5, 1.6]
     )
     assert (gaussian["row"], gaussian["sigma"], gaussian["seeds"]) == ("gaussian", "1.00", "2")
     assert (gaussian["acr"], gaussian["acr_deviation"]) == ("0.5500", f"{0.1 / sqrt(2):.4f}")
@@ -43,7 +43,7 @@ def test_means_and_deviations_as_in_the_paper(tmp_path: Path) -> None:
 def test_without_paper_rounding_radii_count_as_the_lower_end(tmp_path: Path) -> None:
     folder = two_seeds(tmp_path)
     (gaussian, _), (rounded, _) = (
-        csv_rows(from_logs(folder, ROWS, paper_rounding=rounding), [0.5])
+        csv_rows(rows_from_logs(folder, ROWS, paper_rounding=rounding), [0.5])
         for rounding in (False, True)
     )
     assert gaussian["acr"] == f"{(0.498625 + 0.598625) / 2:.4f}"
@@ -65,7 +65,7 @@ def test_logs_of_other_rows_are_refused(tmp_path: Path, smoothmix: Run) -> None:
 
 def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) -> None:
     write_log(tmp_path, f"{GAUSSIAN}/noise_1.00_11", 1.5, 0.5)
-    rows = from_logs(tmp_path, [*ROWS, "cifar10/1.00/gaussian"], paper_rounding=True)
+    rows = rows_from_logs(tmp_path, [*ROWS, "cifar10/1.00/gaussian"], paper_rounding=True)
     gaussian, missing, elsewhere = csv_rows(rows, [0.5])
     assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == ("1", "0.5000", "")
     for row in (missing, elsewhere):
@@ -88,7 +88,7 @@ def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) 
 
 def test_reading_reports_progress(tmp_path: Path) -> None:
     reported: list[Progress] = []
-    from_logs(
+    rows_from_logs(
         two_seeds(tmp_path),
         ROWS[:1],
         paper_rounding=True,
@@ -102,7 +102,9 @@ def test_reading_reports_progress(tmp_path: Path) -> None:
 
 def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Path) -> None:
     grid = reproduction_grid(
-        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5, 1.6]
+        rows_from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True),
+        title="MNIST",
+        radii=[0.5, 1.6],
     )
     text = FORMATS["md"](grid)
     assert text.startswith(
@@ -123,7 +125,7 @@ def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Pa
 
 def test_latex_is_as_in_the_paper(tmp_path: Path) -> None:
     grid = reproduction_grid(
-        from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5]
+        rows_from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), title="MNIST", radii=[0.5]
     )
     text = FORMATS["latex"](grid)
     assert r"gaussian & 1.00 & 2 & 0.5500 $\pm$ 0.0707 & 1.6184 $\pm$ 0.0021 & " in text
@@ -132,7 +134,7 @@ def test_latex_is_as_in_the_paper(tmp_path: Path) -> None:
 
 
 def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
-    rows = from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True)
+    rows = rows_from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True)
     head, *_ = FORMATS["csv"](
         reproduction_grid(rows, title="made", radii=[0.0, 0.125], wide=True)
     ).splitlines()
@@ -144,7 +146,7 @@ def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
 
 def test_files_that_differ_are_named(tmp_path: Path) -> None:
     write_log(two_seeds(tmp_path), PLACES["mnist/1.00/stability"].format(1), 1.0)
-    rows = from_logs(tmp_path, [*ROWS, "mnist/1.00/stability"], paper_rounding=True)
+    rows = rows_from_logs(tmp_path, [*ROWS, "mnist/1.00/stability"], paper_rounding=True)
     (said,) = [
         note
         for note in reproduction_grid(rows, title="made").notes
@@ -157,7 +159,7 @@ def test_files_that_differ_are_named(tmp_path: Path) -> None:
 def test_seeds_on_other_images_are_not_averaged(tmp_path: Path) -> None:
     write_log(two_seeds(tmp_path), f"{GAUSSIAN}/noise_1.00_13", 1.5)
     with pytest.raises(UsageError, match="cannot be averaged over seeds: not the same images"):
-        reproduction_grid(from_logs(tmp_path, ROWS, paper_rounding=True), title="made")
+        reproduction_grid(rows_from_logs(tmp_path, ROWS, paper_rounding=True), title="made")
 
 
 def test_no_torch_is_needed() -> None:
@@ -176,7 +178,7 @@ def test_the_published_logs_give_the_published_numbers(tmp_path: Path) -> None:
             member for member in archive if member.name.removeprefix("./").startswith(wanted)
         ]
         archive.extractall(tmp_path, members, filter="data")
-    gaussian, ours = csv_rows(from_logs(tmp_path, ROWS, paper_rounding=True), [0.0, 0.5, 1.0])
+    gaussian, ours = csv_rows(rows_from_logs(tmp_path, ROWS, paper_rounding=True), [0.0, 0.5, 1.0])
     assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == (
         "5",
         "1.6184",
@@ -196,6 +198,8 @@ def test_the_published_logs_give_the_published_numbers(tmp_path: Path) -> None:
     ]
     # Without the paper's rounding every number may only be less.
     for row, rounded in zip(
-        csv_rows(from_logs(tmp_path, ROWS, paper_rounding=False)), (gaussian, ours), strict=True
+        csv_rows(rows_from_logs(tmp_path, ROWS, paper_rounding=False)),
+        (gaussian, ours),
+        strict=True,
     ):
         assert float(row["acr"]) < float(rounded["acr"])

@@ -11,7 +11,7 @@ import pytest
 
 from smoothmix._process.world import World
 from smoothmix.errors import UsageError
-from smoothmix.reproduce.jobs import choose, make_jobs, usual_skip
+from smoothmix.reproduce.jobs import choose, make_jobs, paper_skip
 from smoothmix.runs.options import Overrides
 from tests.conftest import Run
 from tests.helpers.certification import certify_as, run_settings
@@ -159,4 +159,4 @@ def test_the_papers_own_images_are_certified_unless_others_are_asked_for(
     group: str, skip: int, tmp_path: Path
 ) -> None:
     jobs = make_jobs(choose(group, rows=["gaussian"]), seeds=1, overrides=Overrides(), out=tmp_path)
-    assert usual_skip(jobs) == skip
+    assert paper_skip(jobs) == skip

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from smoothmix.cli import study as commands
+from smoothmix.cli import study_models as commands
 from smoothmix.runs.load import build_network
-from smoothmix.studies.base import Model
+from smoothmix.studies import NamedClassifier, files
 from tests.conftest import Result, Run
 from tests.helpers.studies import config, rows, run_folder, trained
 
@@ -90,7 +90,7 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
         ),
         (
             ["confidence", "runs/one", "runs/fewer"],
-            "different numbers of classes apart: one 10, fewer 5",
+            "different numbers of classes: one 10, fewer 5",
         ),
         (["confidence", "runs/one", "runs/one"], "the models need different names"),
         (["confidence", "runs/one", "--eps=-1"], "eps must be a number of zero or more, got -1"),
@@ -99,7 +99,7 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
         (["confidence", "runs/one", "--max", "0"], "max must be at least 1"),
         (["confidence", "runs/one", "--skip", "0"], "skip must be at least 1"),
         (["confidence", "runs/one", "--format", "gif"], "gif"),
-        (["confidence", "runs/fewer"], "where the models tell 5 classes apart"),
+        (["confidence", "runs/fewer"], "but the models have only 5 classes"),
         (
             ["path", "runs/one", "--images", "0,1000"],
             "sample (test) has the images 0 to 999, not 1000",
@@ -110,7 +110,7 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
         ),
         (
             ["path", "runs/one", "--images", "0", "--classes", "11"],
-            "11 classes are asked for, where the models tell 10",
+            "11 classes are requested, but the models have only 10",
         ),
         (["path", "runs/one", "--step-size", "0"], "the step size must be a positive number"),
         (["path", "runs/one", "--first", "0"], "at least 1 image is needed, got 0"),
@@ -138,7 +138,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(
     assert dataset.name == "sample"
 
 
-def loaded(*names: str, smoothmix: Run) -> tuple[list[Model], Any]:
+def loaded(*names: str, smoothmix: Run) -> tuple[list[NamedClassifier], Any]:
     smoothmix("--version")  # takes this process into the folder of the runs
     return commands.load(names, commands.StudyOptions())
 
@@ -146,14 +146,13 @@ def loaded(*names: str, smoothmix: Run) -> tuple[list[Model], Any]:
 def test_numbers_are_worth_having_without_matplotlib(
     smoothmix: Run, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "find_spec", lambda name: None)
+    monkeypatch.setattr(files, "find_spec", lambda name: None)
     done: Result = smoothmix(
         "study", "path", "runs/one", "--first", 5, "--max", 4, "--points", 2, *QUICK
     )
     assert done.code == 0
     assert "no figure will be drawn: it needs matplotlib" in done.err
-    assert (
-        "of the images looked at are classified right by every model" in done.err
-    )  # not one in silence for five
+    # Fewer images than requested must not pass in silence.
+    assert "of these images are classified right by every model" in done.err
     assert not (tmp_path / "studies" / "path.png").exists()
     assert (tmp_path / "studies" / "path.json").exists()

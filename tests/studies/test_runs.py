@@ -140,7 +140,10 @@ def test_the_dimension_without_a_model(smoothmix: Run, tmp_path: Path) -> None:
     ("args", "message"),
     [
         (("ablation", "etta"), "unknown ablation 'etta': did you mean 'eta'?"),
-        (("seeds", "quick/gaussian", "--count", "1"), "a deviation needs at least 2 seeds"),
+        (
+            ("seeds", "quick/gaussian", "--count", "1"),
+            "a standard deviation needs at least 2 seeds",
+        ),
         (("seeds", "quick/gausian"), "unknown preset 'quick/gausian'"),
         (
             ("seeds", "quick/gaussian", "--n", "3"),

@@ -1,6 +1,6 @@
-"""The command line: argv to typed options to one library call a command. Only this package prints.
+"""The command line: typed options, and one library call per command. Only this package prints.
 
-Nothing heavy is imported until a command runs: `smoothmix --help` must answer at once.
+Nothing heavy is imported until a command runs, so that `smoothmix --help` answers at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,18 @@ from smoothmix.cli import (
     report,
     reproduce,
     study,
-    study_runs,
+    study_dimension,
+    study_models,
+    study_presets,
     train,
 )
 from smoothmix.errors import SmoothmixError
 from smoothmix.version import __version__
 
-PIPE_CLOSED = 141
-"""As of a program that ends by SIGPIPE: the work was not done to its end."""
+MISUSE_EXIT_CODE = 2
+
+PIPE_CLOSED_EXIT_CODE = 141
+"""That of a program that SIGPIPE ends: its output was not complete."""
 
 app = App(
     name="smoothmix",
@@ -52,43 +56,49 @@ app.command(certify.predict)
 app.command(report.report)
 app.command(reproduce.reproduce)
 app.command(study.app, name="study")
-app["study"].command(study_runs.ablation)
-app["study"].command(study_runs.seeds)
-app["study"].command(study_runs.dimension)
 app.command(certificates.app, name="certificates")
 app.command(presets.presets)
 app.command(data.app, name="data")
 app.command(importing.import_checkpoint, name="import")
 app.command(bench.bench)
 
+study.app.command(study_models.confidence)
+study.app.command(study_models.path)
+study.app.command(study_models.mixing)
+study.app.command(study_presets.ablation)
+study.app.command(study_presets.seeds)
+study.app.command(study_dimension.dimension)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, 1 for a run that failed, 2 for misuse, 75 for one to start again."""
-    tokens = list(sys.argv[1:] if argv is None else argv)
+    """Run a command and return its exit code.
+
+    0: success; 1: the run failed; 2: misuse; 75: stopped in time, to be started again; 130:
+    interrupted; 141: the reader of the output closed the pipe.
+    """
+    tokens = list(argv) if argv is not None else sys.argv[1:]
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]
     warnings.showwarning = partial(_show_warning, debug=debug)
     _allow_imports_from_working_folder()
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
-        return result if isinstance(result, int) else 0
-    except CycloptsError as error:
-        return _fail(f"{_misuse(error)} (see {_help_command(tokens)})", 2, debug)
     except ReportedByRankZero as error:
         return error.exit_code
-    except SmoothmixError as error:
-        return _fail(str(error), error.exit_code, debug)
-    except KeyboardInterrupt:
-        return _fail(
-            "interrupted; the same command goes on from what was saved",
-            INTERRUPTED_EXIT_CODE,
-            debug,
-        )
-    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+    except BrokenPipeError:
+        # The reader of our output, such as `head`, has read enough. Closing standard error keeps
+        # Python from complaining about it at exit.
         sys.stderr.close()
-        return PIPE_CLOSED
-    except OSError as error:
-        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}", 1, debug)
+        return PIPE_CLOSED_EXIT_CODE
+    except (CycloptsError, SmoothmixError, KeyboardInterrupt, OSError) as error:
+        if debug:
+            traceback.print_exc()
+        print(f"smoothmix: {_rank_prefix()}{_message(error, tokens)}", file=sys.stderr)
+        return _exit_code(error)
+    # The one command that returns something is `certificates verify`: its exit code.
+    if isinstance(result, int):
+        return result
+    return 0
 
 
 def _allow_imports_from_working_folder() -> None:
@@ -97,47 +107,69 @@ def _allow_imports_from_working_folder() -> None:
     try:
         here = str(Path.cwd())
     except FileNotFoundError:
-        # Deleted meanwhile: what does not import from it still works.
+        # The folder was deleted. Commands that import nothing from it still work.
         return
     if here not in sys.path:
         sys.path.append(here)
 
 
-def _fail(message: str, code: int, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    print(f"smoothmix: {_speaker()}{message}", file=sys.stderr)
-    return code
+def _message(error: BaseException, tokens: Sequence[str]) -> str:
+    """An error as one line for the user."""
+    if isinstance(error, SmoothmixError):
+        return str(error)
+    if isinstance(error, CycloptsError):
+        return f"{_misuse_message(error)} (see {_help_command(tokens)})"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted; run the same command again to resume from what was saved"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}"
+    return str(error)
 
 
-def _speaker() -> str:
-    """Which of several processes has something to say, if it is not the one that always speaks."""
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, SmoothmixError):
+        return error.exit_code
+    if isinstance(error, CycloptsError):
+        return MISUSE_EXIT_CODE
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED_EXIT_CODE
+    return 1
+
+
+def _rank_prefix() -> str:
+    """Which of several processes prints the message, if it is not the main one."""
     try:
         rank = current_world().rank
-    except SmoothmixError:  # an environment that makes no sense is what is being reported
+    except SmoothmixError:
+        # The environment variables make no sense, and that is the error to be reported.
         return ""
-    return f"rank {rank}: " if rank else ""
+    if rank == 0:
+        return ""
+    return f"rank {rank}: "
 
 
-def _misuse(error: CycloptsError) -> str:
-    """A parser's message as one line, without its closing full stop."""
+def _misuse_message(error: CycloptsError) -> str:
+    """The parser's message as one line, without its closing full stop."""
     if isinstance(error, UnusedCliTokensError):
-        return f"there is no use for {' '.join(error.unused_tokens or [])!r}"
-    told = " ".join(str(error).split()).removesuffix(".")
+        return f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
+    message = " ".join(str(error).split()).removesuffix(".")
     if isinstance(error, MissingArgumentError):
-        lack = "needs a value" if error.keyword else "is missing"
-        told = re.sub(r"^Command \".*?\" parameter (\S+) requires an argument", rf"\1 {lack}", told)
-    return told
+        problem = "needs a value" if error.keyword else "is missing"
+        pattern = r"^Command \".*?\" parameter (\S+) requires an argument"
+        message = re.sub(pattern, rf"\1 {problem}", message)
+    return message
 
 
 def _help_command(tokens: Sequence[str]) -> str:
-    command, here = ["smoothmix"], app
+    """The command that explains the command in these tokens."""
+    names = ["smoothmix"]
+    command = app
     for token in tokens:
-        if token.startswith("-") or token not in list(here):
+        if token.startswith("-") or token not in list(command):
             break
-        command.append(token)
-        here = here[token]
-    return f"`{' '.join([*command, '--help'])}`"
+        names.append(token)
+        command = command[token]
+    return f"`{' '.join(names)} --help`"
 
 
 def _show_warning(
@@ -150,7 +182,8 @@ def _show_warning(
     *,
     debug: bool = False,
 ) -> None:
-    if issubclass(category, UserWarning) and not _speaker():
+    if issubclass(category, UserWarning) and not _rank_prefix():
         print(f"smoothmix: warning: {message}", file=sys.stderr)
-    elif debug:  # those of libraries are for whoever looks into what they do
+    elif debug:
+        # Warnings of libraries are for developers.
         print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)

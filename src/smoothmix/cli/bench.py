@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, numbers
+from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, parse_numbers
 from smoothmix.cli.output import NothingSavedError, duration, progress, table
 from smoothmix.config import require
 from smoothmix.errors import UsageError
@@ -117,7 +117,7 @@ def _what_it_takes(
     """Shape of the network's images, and number of its classes."""
     from smoothmix.cli.target import choose_data
 
-    given = numbers(shape)
+    given = parse_numbers(shape)
     right = len(given) in (0, 3) and all(side >= 1 and side.is_integer() for side in given)
     require(right, f"a shape is written like --shape 3,224,224, got {' '.join(shape or ())}")
     require(not given or where.data is None, "give --shape or --data, not both")

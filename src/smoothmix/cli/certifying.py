@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING
 from smoothmix._process.progress import Progress as TaskProgress
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, numbers
+from smoothmix.cli.options import (
+    AnytimeOptions,
+    ImageOptions,
+    NetworkOptions,
+    parse_numbers,
+)
 from smoothmix.cli.output import echo, progress
 from smoothmix.config import FUSED, Engine, Mode, require
+from smoothmix.runs.options import given_options
 
 if TYPE_CHECKING:
     from smoothmix.certify.workers import Outcome
@@ -47,10 +53,9 @@ def stopping_rules(
     from smoothmix.stats.anytime import Stopping
 
     if mode == "exact":
-        given = " and ".join(f"--{name.replace('_', '-')}" for name in options.given)
-        require(
-            not given, f"{given} {'goes' if len(options.given) == 1 else 'go'} with --mode anytime"
-        )
+        given = given_options(options)
+        verb = "goes" if len(given) == 1 else "go"
+        require(not given, f"{' and '.join(given)} {verb} with --mode anytime")
         return None
     require(
         not how.stop_abstaining,
@@ -59,7 +64,7 @@ def stopping_rules(
     there = load_settings(path) if options.extend else None
     usual = there.certification.n if there else how.n
     return Stopping(
-        radii=tuple(numbers(options.radii)),
+        radii=tuple(parse_numbers(options.radii)),
         tolerance=options.tolerance,
         max_draws=usual if options.max_draws is None else options.max_draws,
     )

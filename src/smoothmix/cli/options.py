@@ -1,10 +1,10 @@
-"""Options that several commands share, each explained once."""
+"""Options that several commands share. Each is explained once, here."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: cyclopts evaluates the annotations of inherited
+# options in the module of the subclass, where their names would not be known.
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,30 +13,116 @@ from cyclopts import Parameter
 from smoothmix.config import Engine, Precision, require
 from smoothmix.errors import UsageError
 
+FLAT = Parameter(name="*", negative="")
+"""Makes each field of a dataclass of the library an option of the command."""
+
+Flag = Annotated[bool, Parameter(negative="")]
+"""An option without a value, and without a --no- form."""
+
+Numbers = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
+"""Several numbers, with commas or blanks between them: 0.25,0.5 or 0.25 0.5."""
+
+Maximum = Annotated[int | None, Parameter(name="--max")]
+
+
+def parse_numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
+    """The numbers in the values of an option.
+
+    >>> parse_numbers(["0.25,0.5", "1"])
+    (0.25, 0.5, 1.0)
+    """
+    joined = ",".join(texts or ())
+    try:
+        return tuple(float(text) for text in joined.split(",") if text.strip())
+    except ValueError:
+        shown = " ".join(texts or ())
+        raise UsageError(f"numbers are written like 0.25,0.5, got {shown!r}") from None
+
+
+def parse_radii(texts: Sequence[str] | None) -> tuple[float, ...]:
+    """The radii in the values of an option."""
+    radii = parse_numbers(texts)
+    possible = all(math.isfinite(radius) and radius >= 0 for radius in radii)
+    require(possible, f"radii must be zero or more, got {texts}")
+    return radii
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Which network, and where it is run."""
+class DeviceOption:
+    """Where networks run."""
 
-    model: str | None = None
-    """Your own network instead of a run: `package.module:function`, called without arguments; the current folder is
-    importable."""
+    device: str | None = None
+    """cpu, cuda, cuda:1, ...; by default (or with auto) a GPU if there is one."""
 
-    weights: Path | None = None
-    """Weights for --model: .safetensors, or .pt read without running code."""
 
-    num_classes: int | None = None
-    """Outputs of the network, if it has others than the data set has classes, or if there is no data set."""
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataFolder:
+    """Where data sets are stored."""
+
+    data_dir: Path | None = None
+    """Folder that holds the data sets; by default $SMOOTHMIX_DATA or this user's cache."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(DataFolder):
+    """Which data set."""
+
+    data: str | None = None
+    """Data set (`smoothmix data list`); by default that of the training."""
+
+    split: str = "test"
+    """Split of the data set."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(DataOptions):
+    """Which images."""
+
+    skip: int = 1
+    """Take every skip-th image: 0, skip, 2 skip, ..."""
+
+    maximum: Maximum = None
+    """Stop after this many images."""
+
+    def __post_init__(self) -> None:
+        require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
+        possible = self.maximum is None or self.maximum >= 1
+        require(possible, f"max must be at least 1, got {self.maximum}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BatchOption:
+    """How many noise samples run through the network at once."""
 
     batch: int = 256
-    """Draws in one forward. Rounding may depend on it; certificates record it."""
-
-    device: str = "auto"
-    """cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+    """Noise samples in one forward pass. Rounding may depend on it; certificates record it."""
 
     def __post_init__(self) -> None:
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(BatchOption, DeviceOption):
+    """Which network, and where it runs."""
+
+    model: str | None = None
+    """Your own network instead of a run: `package.module:function`, called without arguments.
+    Modules in the current folder are found."""
+
+    weights: Path | None = None
+    """Weights for --model: .safetensors, or .pt, which is read without running code from it."""
+
+    num_classes: int | None = None
+    """Outputs of the network, if the data set has another number of classes or none is given."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         classes = self.num_classes
         require(classes is None or classes >= 2, f"num-classes must be at least 2, got {classes}")
 
@@ -44,116 +130,72 @@ class ModelOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(ModelOptions):
-    """Which network, and how it is run."""
+    """Which network, and how it runs."""
 
     sigma: float | None = None
-    """Deviation of the noise for pixels in [0, 1]; by default that of the training."""
+    """Standard deviation of the noise for pixels in [0, 1]; by default that of the training."""
 
     precision: Precision = "fp32"
     """Arithmetic of the network: certify what will be deployed."""
 
     engine: Engine = "auto"
-    """eager runs the network as it is written; auto fuses layers on a processor where that gives the same logits.
-    Rounding may depend on it; certificates record it."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class ImageOptions:
-    """Which images."""
-
-    data: str | None = None
-    """Data set; by default that of the training (`smoothmix data list`)."""
-
-    data_dir: Path | None = None
-    """Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache."""
-
-    split: str = "test"
-    """Part of it."""
-
-    skip: int = 1
-    """Take every skip-th image: 0, skip, 2 skip, ..."""
-
-    maximum: Annotated[int | None, Parameter(name="--max")] = None
-    """Stop after so many images."""
-
-    def __post_init__(self) -> None:
-        require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
-        require(
-            self.maximum is None or self.maximum >= 1, f"max must be at least 1, got {self.maximum}"
-        )
-
-
-Numbers = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
-"""Numbers as people type them: 0.25,0.5 or 0.25 0.5."""
-
-
-def numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
-    """The numbers in what was typed.
-
-    >>> numbers(["0.25,0.5", "1"])
-    (0.25, 0.5, 1.0)
-    """
-    try:
-        return tuple(
-            float(text) for part in texts or () for text in part.split(",") if text.strip()
-        )
-    except ValueError:
-        raise UsageError(
-            f"numbers are written like 0.25,0.5, got {' '.join(texts or ())!r}"
-        ) from None
-
-
-def radii_of(texts: Sequence[str] | None) -> tuple[float, ...]:
-    """The same for radii."""
-    found = numbers(texts)
-    require(
-        all(math.isfinite(radius) and radius >= 0 for radius in found),
-        f"radii must be zero or more, got {texts}",
-    )
-    return found
+    """eager runs the network as it is written; auto fuses layers on a CPU where that gives the same
+    logits. Rounding may depend on it; certificates record it."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AnytimeOptions:
-    """When an image has had enough draws; all of it goes with --mode anytime."""
+    """When an image has enough draws; all of these need --mode anytime."""
 
     radii: Numbers = None
-    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1 (mode anytime)."""
+    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1
+    (mode anytime)."""
 
     tolerance: float | None = None
-    """Stop once the certified radius lies within this of what more draws could make of it (mode anytime)."""
+    """Stop once more draws could raise the certified radius by no more than this (mode anytime)."""
 
     max_draws: int | None = None
-    """Draws after which an image is given up, rounded up to whole batches; by default --n (mode anytime)."""
+    """Draws after which an image is stopped early, rounded up to whole batches; by default --n
+    (mode anytime)."""
 
     seconds: float | None = None
-    """Time for the whole run; images in work are left for the same command, with their draws (mode anytime)."""
+    """Time for the whole command. The same command resumes the active images, with their draws
+    (mode anytime)."""
 
     seconds_per_image: float | None = None
-    """Time after which an image is given up as it stands (mode anytime)."""
+    """Time after which an image is stopped early (mode anytime)."""
 
-    extend: Annotated[bool, Parameter(negative="")] = False
-    """Draw further for the images of an anytime file that is there, by the rules given now."""
-
-    @property
-    def given(self) -> list[str]:
-        """The options that were given."""
-        return [
-            f.name
-            for f in fields(self)
-            if getattr(self, f.name) is not None and getattr(self, f.name) is not False
-        ]
+    extend: Flag = False
+    """Draw more for the images of an existing anytime file, by the rules of this command."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Files:
-    """Where a study puts its files."""
+class PresetRunOptions(DataFolder, DeviceOption):
+    """How runs of the paper's presets are certified. All are None or False unless given."""
+
+    skip: int | None = None
+    """Certify every skip-th test image; by default as in the paper: every 100th of ImageNet, and
+    all of the others."""
+
+    maximum: Maximum = None
+    """Certify at most this many images."""
+
+    n: int | None = None
+    """Draws per image; by default 100,000."""
+
+    skip_wrong: Flag = False
+    """Spend no further draws on an image whose selected class is wrong."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class StudyFiles:
+    """Where the files of a study go."""
 
     out: Path = Path("studies")
     """Folder for the files."""
 
     format: Literal["pdf", "png", "svg"] = "pdf"
-    """Of the figure (needs `pip install matplotlib`)."""
+    """Format of the figure (needs `pip install matplotlib`)."""

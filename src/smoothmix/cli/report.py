@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from smoothmix.cli.options import Numbers, radii_of
+from smoothmix.cli.options import Numbers, parse_radii
 from smoothmix.cli.output import echo
 from smoothmix.config import require
 
@@ -51,7 +51,7 @@ class TableOptions:
         from smoothmix.report import Choices
 
         return Choices(
-            radii=radii_of(self.radii),
+            radii=parse_radii(self.radii),
             baseline=self.baseline or "",
             confidence=self.confidence,
             rho=self.rho,

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from smoothmix._io.text import counted
 from smoothmix._process.progress import Progress
 from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
 from smoothmix._process.world import current_world
+from smoothmix.cli.options import FLAT
 from smoothmix.cli.output import duration, echo, progress
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from smoothmix.training.checkpoint import State
     from smoothmix.training.metrics import EpochMetrics, Listeners, StepProgress
     from smoothmix.training.trainer import Trainer
-
-FLAT = Parameter(name="*", negative="")
-"""Shows the fields of a dataclass as options of the command itself, flags without a --no- form."""
 
 NO_OVERRIDES = RunOverrides()
 DEFAULT_OPTIONS = TrainingOptions()

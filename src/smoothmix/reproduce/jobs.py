@@ -122,7 +122,7 @@ def _sharing(jobs: Sequence[Job]) -> list[Job]:
     ]
 
 
-def usual_skip(jobs: Sequence[Job]) -> int:
+def paper_skip(jobs: Sequence[Job]) -> int:
     """Every how many images the paper certified one, where all jobs are for one data set."""
     steps = {
         PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs

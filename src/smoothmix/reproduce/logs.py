@@ -80,7 +80,7 @@ class _Log:
     seed: int | None
 
 
-def from_logs(
+def rows_from_logs(
     folder: Path,
     names: Sequence[str],
     *,

@@ -131,5 +131,7 @@ def given_options(options: object) -> list[str]:
         # Identity: a number 0 is a value that was given, although it equals False.
         if value is None or value is False or value == ():
             continue
-        names.append(f"--{option.name.replace('_', '-')}")
+        # The one option that is named differently in Python, where max is a function.
+        name = option.name.replace("maximum", "max")
+        names.append(f"--{name.replace('_', '-')}")
     return names

@@ -1,80 +1,74 @@
-"""How sure a smoothed classifier is of adversarial examples: the paper's table of true- and off-class confidence."""
+"""Confidence in adversarial examples: the paper's table of true-class and off-class confidence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
 from smoothmix._io.text import counted
-from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.analysis import Estimate, means
 from smoothmix.analysis.compare import TOO_FEW_IMAGES
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
 from smoothmix.plots import style
-from smoothmix.studies.base import (
-    Attack,
-    Case,
-    Draws,
+from smoothmix.studies.case import Case, SmoothedAttack, distance
+from smoothmix.studies.study import (
     Floats,
     Ints,
-    Model,
+    NamedClassifier,
+    Results,
     Study,
-    distance,
-    each_case,
-    images_of,
+    StudyReport,
     noise_notes,
     plain_grid,
-    require_comparable,
 )
-from smoothmix.studies.partial import Begun
 from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from smoothmix.data import Dataset
 
 EPSILONS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
 """Those of the paper."""
 
-ATTACK = Attack(steps=20, epsilon=1.0, copies=16)
-"""The paper says PGD and no more; its epsilon is replaced by each that is asked for."""
+PUBLISHED_TRUE = (66.4, 47.1, 24.3, 14.2, 11.3, 10.7)
+PUBLISHED_OFF = (24.2, 37.8, 59.5, 71.8, 78.5, 82.0)
 
-PUBLISHED = dict(
-    zip(
-        EPSILONS,
-        zip(
-            (66.4, 47.1, 24.3, 14.2, 11.3, 10.7), (24.2, 37.8, 59.5, 71.8, 78.5, 82.0), strict=True
-        ),
-        strict=True,
-    )
-)
-"""By epsilon: true-class and off-class confidence in percent (Table `confidence`)."""
+PUBLISHED = {
+    epsilon: (true, off)
+    for epsilon, true, off in zip(EPSILONS, PUBLISHED_TRUE, PUBLISHED_OFF, strict=True)
+}
+"""True-class and off-class confidence in percent by epsilon (Table `confidence`)."""
 
-PUBLISHED_DATA, PUBLISHED_SIGMA, PUBLISHED_NAME = "cifar10", 0.5, "published (ResNet-110)"
+PUBLISHED_DATA = "cifar10"
+PUBLISHED_SIGMA = 0.5
+PUBLISHED_NAME = "published (ResNet-110)"
+
+# The paper says PGD and no more. Each epsilon of the study replaces the one here.
+ATTACK = SmoothedAttack(steps=20, epsilon=1.0, copies=16)
 
 
 @dataclass(frozen=True, eq=False)
 class Confidences:
-    """The votes of one model at the adversarial examples of each image and epsilon."""
+    """The votes of one classifier at the adversarial examples of each image and epsilon."""
 
-    model: Model
+    classifier: NamedClassifier
     votes: Ints
     """[epsilons, images, classes]"""
     labels: Ints
     distances: Floats
-    """[epsilons, images]: how far the attack went."""
+    """L2 distances from the images to their adversarial examples, [epsilons, images]."""
 
     @property
     def true(self) -> Floats:
         """Share of votes for the true class, [epsilons, images]."""
-        found = np.take_along_axis(self.votes, self.labels[None, :, None], axis=2)[..., 0]
-        return np.asarray(found / self.votes.sum(axis=2))
+        true_votes = np.take_along_axis(self.votes, self.labels[None, :, None], axis=2)[..., 0]
+        return np.asarray(true_votes / self.votes.sum(axis=2))
 
     @property
     def off(self) -> Floats:
@@ -84,239 +78,257 @@ class Confidences:
         return np.asarray(others.max(axis=2) / self.votes.sum(axis=2))
 
 
-def measure(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    epsilons: Sequence[float] = EPSILONS,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> list[Confidences]:
-    """The votes of each model at what the attack makes of each image within each epsilon.
+@final
+@dataclass(frozen=True, kw_only=True)
+class ConfidenceStudy(Study):
+    """Votes at adversarial examples within several L2 distances."""
 
-    `begun` keeps what is found.
-    """
-    require_comparable(models, dataset, indices)
-    require(len(epsilons) > 0, "at least one eps is needed")
-    require(len(set(epsilons)) == len(epsilons), "an eps is asked for twice")
-    attacks, draws = [replace(attack, epsilon=epsilon) for epsilon in epsilons], draws or Draws()
+    name: ClassVar[str] = "confidence"
 
-    def attacked(case: Case) -> Floats:
-        """The votes and the distance for each epsilon, [epsilons, classes + 1]."""
-        points = [case.attacked(settings) for settings in attacks]
-        return np.array([[*case.votes(point), distance(point, case.image)] for point in points])
+    epsilons: Sequence[float] = EPSILONS
+    """Largest L2 distances of the attack."""
+    attack: SmoothedAttack = ATTACK
+    """The attack; its epsilon is replaced by each of `epsilons`."""
 
-    kept = begun or Begun()
-    kept.ask(
-        "confidence",
-        dataset,
-        (len(epsilons), models[0].num_classes + 1),
-        attacks=attacks,
-        draws=draws,
-    )
-    found = each_case(models, dataset, indices, draws, on_progress, attacked, kept).swapaxes(1, 2)
-    votes, distances, labels = (
-        found[..., :-1].astype(np.int64),
-        found[..., -1],
-        dataset.labels[list(indices)],
-    )
-    return [Confidences(model, votes[i], labels, distances[i]) for i, model in enumerate(models)]
+    def __post_init__(self) -> None:
+        require(len(self.epsilons) > 0, "at least one eps is needed")
+        require(len(set(self.epsilons)) == len(self.epsilons), "an eps is requested twice")
+        # An epsilon that makes no sense is refused here, not after the networks were loaded.
+        assert len(self.attacks) == len(self.epsilons)
 
+    @property
+    def attacks(self) -> list[SmoothedAttack]:
+        """The attack within each epsilon."""
+        return [replace(self.attack, epsilon=epsilon) for epsilon in self.epsilons]
 
-def study(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    epsilons: Sequence[float] = EPSILONS,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    figure: bool = True,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> Study:
-    """Mean true-class and off-class confidence of adversarial examples against the distance they may have."""
-    draws = draws or Draws()
-    found = measure(
-        models,
-        dataset,
-        indices,
-        epsilons=epsilons,
-        attack=attack,
-        draws=draws,
-        on_progress=on_progress,
-        begun=begun,
-    )
-    published = PUBLISHED if dataset.name == PUBLISHED_DATA and _of_the_paper(models) else {}
-    how = f"{attack.words('within L2 distance eps')}; {images_of(dataset, indices)}; {draws.n:,} votes each"
-    return Study(
-        name="confidence",
-        title="Confidence of adversarial examples",
-        text=_text(found, epsilons, how),
-        grid=_grid(found, epsilons, how, published=bool(published)),
-        figure=draw(found, epsilons, published) if figure else None,
-        record=_record(found, epsilons, indices),
-    )
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The attacks."""
+        return {"attacks": [asdict(attack) for attack in self.attacks]}
+
+    def shape(self, num_classes: int, image_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """For each epsilon the votes of all classes, and the distance."""
+        return len(self.epsilons), num_classes + 1
+
+    def one(self, case: Case) -> Floats:
+        """The votes and the L2 distance of the adversarial example within each epsilon."""
+        rows = []
+        for attack in self.attacks:
+            adversarial = case.adversarial(attack)
+            rows.append([*case.votes(adversarial), distance(adversarial, case.image)])
+        return np.array(rows, dtype=np.float64)
+
+    def confidences(self, results: Results) -> list[Confidences]:
+        """The results of each classifier."""
+        found = []
+        for classifier, numbers in zip(results.classifiers, results.numbers, strict=True):
+            by_epsilon = numbers.swapaxes(0, 1)
+            votes = by_epsilon[..., :-1].astype(np.int64)
+            distances = by_epsilon[..., -1]
+            found.append(Confidences(classifier, votes, results.labels, distances))
+        return found
+
+    def summarise(self, results: Results) -> StudyReport:
+        """Mean true-class and off-class confidence against the largest distance of the attack."""
+        found = self.confidences(results)
+        attack = self.attack.describe("within L2 distance eps")
+        setup = f"{attack}; {results.images}; {results.votes.n:,} votes each"
+        published = results.dataset.name == PUBLISHED_DATA and any(
+            classifier.sigma == PUBLISHED_SIGMA for classifier in results.classifiers
+        )
+        return StudyReport(
+            name=self.name,
+            title="Confidence of adversarial examples",
+            text=_text(found, self.epsilons, setup),
+            grid=_grid(found, self.epsilons, setup, published=published),
+            draw=partial(draw, found, self.epsilons, published=published),
+            record=_record(found, self.epsilons, results.indices),
+        )
 
 
-def _of_the_paper(models: Sequence[Model]) -> bool:
-    return any(model.sigma == PUBLISHED_SIGMA for model in models)
-
-
-def _text(found: Sequence[Confidences], epsilons: Sequence[float], how: str) -> str:
+def _text(found: Sequence[Confidences], epsilons: Sequence[float], setup: str) -> str:
     last = int(np.argmax(epsilons))
-    seen = [
-        f"{f.model.name} gives their true class {100 * f.true[last].mean():.1f} % of the votes and the strongest other "
-        f"class {100 * f.off[last].mean():.1f} %"
-        for f in found
-    ]
-    compared = [
-        f"the off-class confidence of {f.model.name}, beside that of {found[0].model.name}, "
-        f"is {_verdicts(_gaps(f, found[0]), epsilons, len(f.labels))}"
-        for f in found[1:]
-    ]
-    parts = [
-        f"Adversarial examples of the smoothed classifier were classified by noisy votes ({how}).",
-        f"At eps {epsilons[last]:g}, {'; '.join(seen)}.",
-    ]
-    return " ".join(
-        [*parts, f"On the same images, {'; '.join(compared)}." if compared else ""]
-    ).strip()
+    shares = []
+    for one in found:
+        true = 100 * one.true[last].mean()
+        off = 100 * one.off[last].mean()
+        shares.append(
+            f"{one.classifier.name} gives their true class {true:.1f} % of the votes and the "
+            f"strongest other class {off:.1f} %"
+        )
+    text = (
+        f"Adversarial examples of the smoothed classifier were classified by noisy votes ({setup}). "
+        f"At eps {epsilons[last]:g}, {'; '.join(shares)}."
+    )
+    if len(found) == 1:
+        return text
+    comparisons = [_comparison(one, found[0], epsilons) for one in found[1:]]
+    return f"{text} On the same images, {'; '.join(comparisons)}."
 
 
-def _gaps(one: Confidences, other: Confidences) -> list[Estimate]:
-    """By how much the off-class confidence of the one lies above the other's at each epsilon, in points, paired."""
-    return means(100 * (one.off - other.off))
+def _comparison(one: Confidences, baseline: Confidences, epsilons: Sequence[float]) -> str:
+    """At which epsilons the off-class confidence is lower and higher, by the paired intervals."""
+    subject = (
+        f"the off-class confidence of {one.classifier.name}, compared with "
+        f"{baseline.classifier.name},"
+    )
+    if len(one.labels) < TOO_FEW_IMAGES:
+        return f"{subject} is not known to differ: {counted(len(one.labels), 'image')} are too few"
+    where: dict[str, list[str]] = {"lower": [], "higher": [], "not known to differ": []}
+    for epsilon, gap in zip(epsilons, _gaps(one, baseline), strict=True):
+        if gap.high < 0:
+            verdict = "lower"
+        elif gap.low > 0:
+            verdict = "higher"
+        else:
+            verdict = "not known to differ"
+        where[verdict].append(f"{epsilon:g}")
+    parts = [f"{verdict} at eps {', '.join(at)}" for verdict, at in where.items() if at]
+    return f"{subject} is {', '.join(parts)}"
 
 
-def _verdicts(gaps: Sequence[Estimate], epsilons: Sequence[float], images: int) -> str:
-    """At which epsilons it is lower and higher, as far as the intervals tell."""
-    if images < TOO_FEW_IMAGES:
-        return f"not told apart: {counted(images, 'image')} are too few for that"
-    signs = [-1 if gap.high < 0 else 1 if gap.low > 0 else 0 for gap in gaps]
-    told = {
-        word: ", ".join(f"{e:g}" for e, found in zip(epsilons, signs, strict=True) if found == sign)
-        for sign, word in ((-1, "lower"), (1, "higher"), (0, "not told apart"))
-    }
-    return ", ".join(f"{word} at eps {where}" for word, where in told.items() if where)
-
-
-def _points(gap: Estimate) -> str:
-    return f"{gap.value:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]"
+def _gaps(one: Confidences, baseline: Confidences) -> list[Estimate]:
+    """The difference in off-class confidence at each epsilon in points, paired by image."""
+    return means(100 * (one.off - baseline.off))
 
 
 def _grid(
-    found: Sequence[Confidences], epsilons: Sequence[float], how: str, *, published: bool
+    found: Sequence[Confidences], epsilons: Sequence[float], setup: str, *, published: bool
 ) -> Grid:
-    columns = [Column(name=name, key=name) for name in ("model", "sigma", "eps", "images")]
-    for name, key in (("true class %", "true"), ("off class %", "off")):
-        columns += [
-            Column(name=name, key=key),
-            *(Column(name=end, key=f"{key}_{end}") for end in ("low", "high")),
-        ]
-    if published:
-        columns += [
-            Column(name=f"published {key} %", key=f"published_{key}") for key in ("true", "off")
-        ]
     lines = []
-    for f in found:
-        for epsilon, true, off in zip(epsilons, means(f.true), means(f.off), strict=True):
+    for one in found:
+        estimates = zip(epsilons, means(one.true), means(one.off), strict=True)
+        for epsilon, true, off in estimates:
             cells = [
-                Cell(f.model.name),
-                _number(f.model.sigma, "g"),
+                Cell(one.classifier.name),
+                _number(one.classifier.sigma, "g"),
                 _number(epsilon, "g"),
-            ]
-            cells += [_number(len(f.labels), "d")]
-            cells += [
-                _number(100 * v, ".1f") for e in (true, off) for v in (e.value, e.low, e.high)
+                _number(len(one.labels), "d"),
+                *_percentages(true),
+                *_percentages(off),
             ]
             if published:
-                row = PUBLISHED.get(epsilon) if f.model.sigma == PUBLISHED_SIGMA else None
-                cells += [_number(v, ".1f") for v in row] if row else [Cell(), Cell()]
-            lines.append(Row(cells=tuple(cells), sigma=f.model.sigma))
-    notes = [
-        f"mean share of votes for the true class, and for the strongest other class: {how}",
-        "low and high: 95 % intervals over images (bootstrap)",
-        *noise_notes([f.model for f in found]),
-    ]
-    for f in found[1:]:
-        gaps = zip(epsilons, _gaps(f, found[0]), strict=True)
-        each = ", ".join(f"{_points(gap)} at eps {epsilon:g}" for epsilon, gap in gaps)
-        notes.append(
-            f"off class of {f.model.name} less that of {found[0].model.name}, on the same images: {each}"
-        )
+                cells += _published_cells(one.classifier.sigma, epsilon)
+            lines.append(Row(cells=tuple(cells), sigma=one.classifier.sigma))
+    return Grid(
+        title="Confidence of adversarial examples within L2 distance eps",
+        columns=_columns(published=published),
+        rows=tuple(lines),
+        notes=_notes(found, epsilons, setup, published=published),
+    )
+
+
+def _columns(*, published: bool) -> tuple[Column, ...]:
+    columns = [Column(name=name, key=name) for name in ("model", "sigma", "eps", "images")]
+    for name, key in (("true class %", "true"), ("off class %", "off")):
+        columns.append(Column(name=name, key=key))
+        columns.append(Column(name="low", key=f"{key}_low"))
+        columns.append(Column(name="high", key=f"{key}_high"))
     if published:
-        notes.append(
-            "published: CIFAR-10, ResNet-110, sigma 0.5; the paper does not say how it was trained or attacked"
-        )
-    title = "Confidence of adversarial examples within L2 distance eps"
-    return Grid(title=title, columns=tuple(columns), rows=tuple(lines), notes=tuple(notes))
+        columns.append(Column(name="published true %", key="published_true"))
+        columns.append(Column(name="published off %", key="published_off"))
+    return tuple(columns)
+
+
+def _percentages(estimate: Estimate) -> list[Cell]:
+    values = (estimate.value, estimate.low, estimate.high)
+    return [_number(100 * value, ".1f") for value in values]
+
+
+def _published_cells(sigma: float, epsilon: float) -> list[Cell]:
+    if sigma != PUBLISHED_SIGMA or epsilon not in PUBLISHED:
+        return [Cell(), Cell()]
+    return [_number(value, ".1f") for value in PUBLISHED[epsilon]]
 
 
 def _number(value: float, form: str) -> Cell:
     return Cell(round(value, 6), form)
 
 
+def _notes(
+    found: Sequence[Confidences], epsilons: Sequence[float], setup: str, *, published: bool
+) -> tuple[str, ...]:
+    notes = [
+        f"mean share of votes for the true class, and for the strongest other class: {setup}",
+        "low and high: 95 % intervals over images (bootstrap)",
+        *noise_notes([one.classifier for one in found]),
+    ]
+    baseline = found[0]
+    for one in found[1:]:
+        differences = []
+        for epsilon, gap in zip(epsilons, _gaps(one, baseline), strict=True):
+            interval = f"[{gap.low:+.1f}, {gap.high:+.1f}]"
+            differences.append(f"{gap.value:+.1f} {interval} at eps {epsilon:g}")
+        names = f"{one.classifier.name} minus that of {baseline.classifier.name}"
+        notes.append(f"off class of {names}, on the same images: {', '.join(differences)}")
+    if published:
+        notes.append(
+            "published: CIFAR-10, ResNet-110, sigma 0.5; the paper does not say how it was trained "
+            "or attacked"
+        )
+    return tuple(notes)
+
+
 def _record(
     found: Sequence[Confidences], epsilons: Sequence[float], indices: Sequence[int]
 ) -> Grid:
-    rows = [
-        (
-            f.model.name,
-            f"{epsilon:g}",
-            index,
-            int(f.labels[column]),
-            f"{f.distances[row, column]:.6f}",
-            votes_text(sparse(f.votes[row, column])),
-        )
-        for f in found
-        for row, epsilon in enumerate(epsilons)
-        for column, index in enumerate(indices)
-    ]
+    rows = []
+    for one in found:
+        for row, epsilon in enumerate(epsilons):
+            for column, index in enumerate(indices):
+                label = int(one.labels[column])
+                moved = f"{one.distances[row, column]:.6f}"
+                counts = votes_text(sparse(one.votes[row, column]))
+                rows.append((one.classifier.name, f"{epsilon:g}", index, label, moved, counts))
     return plain_grid("Votes", ("model", "eps", "idx", "label", "distance", "counts"), rows)
 
 
-def draw(
-    found: Sequence[Confidences],
-    epsilons: Sequence[float],
-    published: dict[float, tuple[float, float]],
-) -> Figure:
-    """True-class and off-class confidence against epsilon, a line for each model with its interval."""
-    order = np.argsort(epsilons)
-    x = np.array(epsilons)[order]
+def draw(found: Sequence[Confidences], epsilons: Sequence[float], *, published: bool) -> Figure:
+    """True-class and off-class confidence against epsilon: per classifier a line with intervals."""
     with style.our_style():
-        looks = style.looks([f.model for f in found])
-        made, axes = style.panels(2, runs=len(found), height=2.1)
+        figure, (left, right) = style.panels(2, runs=len(found), height=2.1)
+        looks = style.looks([one.classifier for one in found])
         entries: dict[str, Artist] = {}
-        for side, (ax, title) in enumerate(
-            zip(axes, ("True class", "Strongest other class"), strict=True)
-        ):
-            for f in found:
-                look, shares = looks[f.model.name], means(f.off if side else f.true)
-                mid, low, high = (
-                    100 * np.array([getattr(e, a) for e in shares])[order] for a in _ENDS
-                )
-                ax.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
-                (line,) = ax.plot(
-                    x, mid, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=3
-                )
-                entries.setdefault(f.model.name, line)
-            known = [e for e in sorted(published) if x[0] <= e <= x[-1]]
-            if known:
-                values = [published[e][side] for e in known]
-                (line,) = ax.plot(
-                    known, values, color=style.FAINT, linestyle=":", marker="x", markersize=3.5
-                )
-                entries.setdefault(PUBLISHED_NAME, line)
-            ax.set_title(title)
+        for one in found:
+            name = one.classifier.name
+            entries[name] = _curve(left, epsilons, means(one.true), looks[name])
+            _curve(right, epsilons, means(one.off), looks[name])
+        known = []
+        if published:
+            known = [e for e in PUBLISHED if min(epsilons) <= e <= max(epsilons)]
+        if known:
+            entries[PUBLISHED_NAME] = _published_curve(left, known, 0)
+            _published_curve(right, known, 1)
+        left.set_title("True class")
+        right.set_title("Strongest other class")
+        for ax in (left, right):
             ax.set_xlabel("Largest ℓ₂ distance ε of the attack")
             style.percent_axis(ax)
-        axes[0].set_ylabel("Mean share of votes (%)")
-        style.legend_below(made, entries, entries)
-        return style.settle(made)
+        left.set_ylabel("Mean share of votes (%)")
+        style.legend_below(figure, entries, entries)
+        return style.settle(figure)
 
 
-_ENDS = ("value", "low", "high")
+def _curve(
+    ax: Axes, epsilons: Sequence[float], shares: Sequence[Estimate], look: style.Look
+) -> Artist:
+    """Draw a line with its interval; returns the line, for the legend."""
+    # The epsilons may be requested in any order, but a line runs from left to right.
+    order = np.argsort(epsilons)
+    x = np.array(epsilons)[order]
+    middle = 100 * np.array([share.value for share in shares])[order]
+    low = 100 * np.array([share.low for share in shares])[order]
+    high = 100 * np.array([share.high for share in shares])[order]
+    ax.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
+    (line,) = ax.plot(
+        x, middle, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=3
+    )
+    return line
+
+
+def _published_curve(ax: Axes, epsilons: Sequence[float], column: int) -> Artist:
+    values = [PUBLISHED[epsilon][column] for epsilon in epsilons]
+    (line,) = ax.plot(
+        epsilons, values, color=style.FAINT, linestyle=":", marker="x", markersize=3.5
+    )
+    return line

@@ -1,10 +1,13 @@
-"""What a study leaves behind: numbers, record, figure, and a section for the report page."""
+"""The files of a study: numbers, record, figure, and a section for the report page."""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,50 +15,77 @@ from typing import TYPE_CHECKING
 
 from smoothmix._io.files import atomic_write
 from smoothmix.plots import save as save_figure
-from smoothmix.studies.base import Study
+from smoothmix.studies.study import StudyReport
 from smoothmix.tables import to_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-FIGURES = ("pdf", "png", "svg")
+FIGURE_FORMATS = ("pdf", "png", "svg")
 
 
-def save(study: Study, folder: Path, suffix: str = "pdf") -> list[Path]:
-    """Write the numbers (CSV), the record behind them, the figure and the section for the page; what was written."""
-    written = [_write(folder / f"{study.name}.csv", to_csv(study.grid))]
-    if study.record:
-        written.append(_write(folder / f"{study.name}-record.csv", to_csv(study.record)))
-    for kind in FIGURES:  # of an earlier study, it would stand beside the numbers of this one
-        (folder / f"{study.name}.{kind}").unlink(missing_ok=True)
-    if study.figure:
-        written.append(folder / f"{study.name}.{suffix.removeprefix('.')}")
-        save_figure(study.figure, written[-1])
-    return [
-        *written,
-        _write(folder / f"{study.name}.json", json.dumps(section(study), indent=1) + "\n"),
-    ]
+@dataclass(frozen=True)
+class SavedReport:
+    """A report, and where it was saved."""
+
+    report: StudyReport
+    files: tuple[Path, ...]
+    earlier: Path | None
+    """Folder with the files of an earlier study of this name that had other results, if any."""
 
 
-def set_aside(study: Study, folder: Path) -> Path | None:
-    """Move the files of an earlier study of this name that found something else; the folder they are in now."""
-    numbers, record = f"{study.name}.csv", f"{study.name}-record.csv"
-    found = {numbers: study.grid, record: study.record}
-    if not any(
-        grid and _says_otherwise(folder / name, to_csv(grid)) for name, grid in found.items()
-    ):
+def save_report(report: StudyReport, folder: Path, figure_format: str = "pdf") -> SavedReport:
+    """Write the numbers and the record (CSV), the figure and the section for the page (JSON).
+
+    The files of an earlier study with other results are moved away, never overwritten.
+    """
+    earlier = _move_earlier(report, folder)
+    # A figure in another format would otherwise stay beside numbers that it does not show.
+    for suffix in FIGURE_FORMATS:
+        (folder / f"{report.name}.{suffix}").unlink(missing_ok=True)
+    files = [_write(folder / f"{report.name}.csv", to_csv(report.grid))]
+    if report.record is not None:
+        files.append(_write(folder / f"{report.name}-record.csv", to_csv(report.record)))
+    figure = None
+    if report.draw is not None and can_draw():
+        figure = report.draw()
+        files.append(folder / f"{report.name}.{figure_format.removeprefix('.')}")
+        save_figure(figure, files[-1])
+    section = json.dumps(page_section(report, figure), indent=1)
+    files.append(_write(folder / f"{report.name}.json", f"{section}\n"))
+    return SavedReport(report, tuple(files), earlier)
+
+
+def can_draw() -> bool:
+    """Whether figures can be drawn: matplotlib is optional."""
+    return find_spec("matplotlib") is not None
+
+
+def _move_earlier(report: StudyReport, folder: Path) -> Path | None:
+    """Move the files of an earlier study of this name if its results differ; the new folder."""
+    numbers = folder / f"{report.name}.csv"
+    record = folder / f"{report.name}-record.csv"
+    differs = _differs(numbers, to_csv(report.grid))
+    if report.record is not None:
+        differs = differs or _differs(record, to_csv(report.record))
+    if not differs:
         return None
-    names = [numbers, record, *(f"{study.name}.{kind}" for kind in (*FIGURES, "json"))]
-    aside = next(place for k in count(1) if not (place := folder / f"earlier-{k}").exists())
-    aside.mkdir()
-    for name in names:
-        if (folder / name).exists():
-            (folder / name).rename(aside / name)
-    return aside
+    earlier = next(path for path in _numbered_folders(folder) if not path.exists())
+    earlier.mkdir()
+    others = [folder / f"{report.name}.{suffix}" for suffix in (*FIGURE_FORMATS, "json")]
+    for path in (numbers, record, *others):
+        if path.exists():
+            path.rename(earlier / path.name)
+    return earlier
 
 
-def _says_otherwise(path: Path, text: str) -> bool:
+def _numbered_folders(folder: Path) -> Iterator[Path]:
+    for number in count(1):
+        yield folder / f"earlier-{number}"
+
+
+def _differs(path: Path, text: str) -> bool:
     return path.exists() and path.read_bytes() != text.encode()
 
 
@@ -64,36 +94,40 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def section(study: Study) -> dict[str, object]:
-    """The study for the report page, as plain text and one PNG: nothing in it needs to be trusted."""
+def page_section(report: StudyReport, figure: Figure | None) -> dict[str, object]:
+    """The study for the report page, as plain text and one PNG: no code that must be trusted."""
+    rows = []
+    for row in report.grid.rows:
+        rows.append([cell.shown for cell in row.cells])
+    encoded = None
+    if figure is not None:
+        encoded = _data_uri(figure)
     return {
-        "name": study.name,
-        "title": study.title,
-        "text": study.text,
+        "name": report.name,
+        "title": report.title,
+        "text": report.text,
         "table": {
-            "title": study.grid.title,
-            "columns": [column.name for column in study.grid.columns],
-            "rows": [[cell.shown for cell in row.cells] for row in study.grid.rows],
-            "notes": list(study.grid.notes),
+            "title": report.grid.title,
+            "columns": [column.name for column in report.grid.columns],
+            "rows": rows,
+            "notes": list(report.grid.notes),
         },
-        "figure": _data_uri(study.figure) if study.figure else None,
+        "figure": encoded,
     }
 
 
 def _data_uri(figure: Figure) -> str:
-    """The figure as a small PNG: half of its dots, and no more colours than a figure needs."""
+    """The figure as a small PNG: at half of the resolution, with a palette of 256 colours."""
     from PIL import Image
 
     with TemporaryDirectory() as folder:
         path = Path(folder) / "figure.png"
         save_figure(figure, path)
         with Image.open(path) as whole:
-            small = whole.convert("RGB").resize(
-                (whole.width // 2, whole.height // 2), Image.Resampling.LANCZOS
-            )
-        stream = io.BytesIO()
-        # The method counts: the usual one makes one teal of two lines that are green and blue.
-        small.quantize(256, method=Image.Quantize.FASTOCTREE).save(
-            stream, format="png", optimize=True
-        )
+            half = (whole.width // 2, whole.height // 2)
+            small = whole.convert("RGB").resize(half, Image.Resampling.LANCZOS)
+    # The default method merges our green and our blue into one colour.
+    palette = small.quantize(256, method=Image.Quantize.FASTOCTREE)
+    stream = io.BytesIO()
+    palette.save(stream, format="png", optimize=True)
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

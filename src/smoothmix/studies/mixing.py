@@ -1,106 +1,158 @@
-"""How far towards its adversarial example an image keeps its class: the paper's equal-confidence mixing ratios."""
+"""How far an image moves towards its adversarial example before its class changes.
+
+The paper calls these points equal-confidence mixing ratios.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtr
 
 from smoothmix._io.text import counted
-from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.analysis import Estimate, share
 from smoothmix.config import require
 from smoothmix.plots import style
-from smoothmix.studies.base import (
-    Attack,
-    Case,
-    Draws,
+from smoothmix.studies.case import Case, SmoothedAttack, distance, label_lost
+from smoothmix.studies.study import (
     Floats,
-    Model,
+    NamedClassifier,
+    Results,
     Study,
-    distance,
-    each_case,
-    images_of,
-    lost,
+    StudyReport,
     noise_notes,
     plain_grid,
-    require_comparable,
 )
-from smoothmix.studies.partial import Begun
 from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from smoothmix.data import Dataset
-
-ATTACK = Attack(steps=50, epsilon=8.0, copies=16)
-"""The paper's steps and distance; it does not say its noises."""
+ATTACK = SmoothedAttack(steps=50, epsilon=8.0, copies=16)
+"""The paper's steps and distance; it does not state the number of noise samples."""
 
 SCAN = 8
-"""Evenly spaced ratios that are looked at from 0 on, until the prediction has changed; bisection goes on from there."""
+"""Evenly spaced ratios that are checked in turn until the class has changed; then bisection."""
 
 TOLERANCE = 1 / 64
-"""Width of what is left of the line when bisection stops. Its middle is the ratio, so that it errs by half of this."""
+"""Bisection stops at an interval of this width. Its middle is the ratio, off by at most half."""
 
 BINS = 16
+"""Bars of the histogram."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ratios:
-    """What one model says of each image on the way to its adversarial example."""
+class MixingRatios:
+    """The mixing ratio of each image under one classifier."""
 
-    model: Model
+    classifier: NamedClassifier
     ratio: Floats
-    """The least mixing ratio at which another class has as many votes as the true one; infinite where none up to 1
-    has; not a number where that is so of the image itself."""
+    """The least mixing ratio at which another class has as many votes as the true one; infinite if
+    there is none up to 1; NaN if the image itself is misclassified."""
     distance: Floats
-    """L2 distance of the adversarial example; not a number where there is none, for the same reason."""
+    """L2 distance of the adversarial example; NaN if the image itself is misclassified."""
 
     @property
     def right(self) -> Floats:
-        """The ratios of the images that are classified right."""
+        """The ratios of the correctly classified images."""
         return self.ratio[~np.isnan(self.ratio)]
 
     @property
     def length(self) -> Floats:
-        """How far away the adversarial examples of those images are."""
+        """The L2 distances of the adversarial examples of the correctly classified images."""
         return self.distance[~np.isnan(self.ratio)]
 
     @property
     def median(self) -> Estimate | None:
-        """Of those; None where no image is right."""
-        return median(self.right) if len(self.right) else None
+        """The median ratio of the correctly classified images; None if there are none."""
+        if len(self.right) == 0:
+            return None
+        return median(self.right)
 
     @property
     def wrong(self) -> int:
-        """How many images are not."""
+        """Number of misclassified images."""
         return int(np.isnan(self.ratio).sum())
 
     @property
     def unchanged(self) -> int:
-        """How many images keep their class all the way."""
+        """Number of images that keep their class all the way."""
         return int(np.isinf(self.ratio).sum())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class MixingStudy(Study):
+    """The least mixing ratio at which the class changes, by bisection on votes."""
+
+    name: ClassVar[str] = "mixing"
+
+    attack: SmoothedAttack = ATTACK
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The attack and the search."""
+        return {"attack": asdict(self.attack), "scan": SCAN, "tolerance": TOLERANCE}
+
+    def shape(self, num_classes: int, image_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The ratio and the distance."""
+        return (2,)
+
+    def one(self, case: Case) -> Floats:
+        """The least ratio at which the class changes, and the adversarial example's distance."""
+        if label_lost(case.votes(case.image), case.label):
+            return np.array([math.nan, math.nan])
+        adversarial = case.adversarial(self.attack)
+
+        def changed(ratio: float) -> bool:
+            mixed = case.image.lerp(adversarial, ratio)
+            return label_lost(case.votes(mixed), case.label)
+
+        return np.array([least_change(changed), distance(adversarial, case.image)])
+
+    def ratios(self, results: Results) -> list[MixingRatios]:
+        """The results of each classifier."""
+        found = []
+        for classifier, numbers in zip(results.classifiers, results.numbers, strict=True):
+            found.append(MixingRatios(classifier, numbers[:, 0], numbers[:, 1]))
+        return found
+
+    def summarise(self, results: Results) -> StudyReport:
+        """The distribution of the mixing ratios at which predictions change, per classifier."""
+        found = self.ratios(results)
+        votes = f"{results.votes.n:,} votes per ratio"
+        setup = f"{self.attack.describe()}; {results.images}; {votes}"
+        return StudyReport(
+            name=self.name,
+            title="Equal-confidence mixing ratios",
+            text=_text(found, setup),
+            grid=_grid(found, setup),
+            draw=partial(draw, found),
+            record=_record(found, results),
+        )
 
 
 def least_change(
     changed: Callable[[float], bool], *, scan: int = SCAN, tolerance: float = TOLERANCE
 ) -> float:
-    """The least ratio in (0, 1] at which `changed` says so, to within tolerance / 2; infinite if it never does.
+    """The least ratio in (0, 1] where `changed` is true, to within tolerance / 2; else infinite.
 
-    What changes and changes back between two of the `scan` evenly spaced ratios is not seen.
+    A change that is undone between two of the `scan` evenly spaced ratios is not found.
 
     >>> least_change(lambda ratio: ratio > 0.3)
     0.3046875
     """
     low = 0.0
-    for high in (step / scan for step in range(1, scan + 1)):
+    for step in range(1, scan + 1):
+        high = step / scan
         if changed(high):
             break
         low = high
@@ -108,132 +160,83 @@ def least_change(
         return math.inf
     while high - low > tolerance:
         middle = (low + high) / 2
-        low, high = (low, middle) if changed(middle) else (middle, high)
+        if changed(middle):
+            high = middle
+        else:
+            low = middle
     return (low + high) / 2
 
 
 def median(values: ArrayLike, *, confidence: float = 0.95) -> Estimate:
-    """The median with its exact interval by order statistics: whatever the distribution, infinite values included.
+    """The median with its exact interval by order statistics, for any distribution.
 
-    The true median lies below the k-th smallest of m values with chance P(Binomial(m, 1/2) < k). With too few values
-    the interval is everything.
+    Values may be infinite. The true median lies below the k-th smallest of m values with
+    probability P(Binomial(m, 1/2) < k). With too few values the interval is unbounded.
 
     >>> median([1, 2, 3, 4, 5, 6, 7, 8, float("inf")])
     Estimate(value=5.0, low=2.0, high=8.0)
     """
-    found = np.sort(np.asarray(values, dtype=np.float64))
-    require(len(found) > 0, "a median needs at least one image")
-    count = len(found)
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    count = len(ordered)
+    require(count > 0, "a median needs at least one image")
+    middle = (float(ordered[(count - 1) // 2]) + float(ordered[count // 2])) / 2
     tail = (1 - confidence) / 2
-    outer = int(sum(bdtr(k, count, 0.5) <= tail for k in range(count // 2)))
-    low, high = (found[outer - 1], found[count - outer]) if outer else (0.0, math.inf)
-    middle = (float(found[(count - 1) // 2]) + float(found[count // 2])) / 2
-    return Estimate(middle, float(low), float(high))
+    ranks = np.arange(count // 2)
+    # How many values may be dropped at either end: their binomial tails stay below `tail`.
+    dropped = int((bdtr(ranks, count, 0.5) <= tail).sum())
+    if dropped == 0:
+        return Estimate(middle, 0.0, math.inf)
+    return Estimate(middle, float(ordered[dropped - 1]), float(ordered[count - dropped]))
 
 
-def equal_confidence(case: Case, attack: Attack) -> tuple[float, float]:
-    """The least ratio at which the true class has lost its lead, and the L2 distance of the adversarial example."""
-    if lost(case.votes(case.image), case.label):
-        return math.nan, math.nan
-    adversarial = case.attacked(attack)
-    ratio = least_change(
-        lambda ratio: lost(case.votes(case.image.lerp(adversarial, ratio)), case.label)
+def _text(found: Sequence[MixingRatios], setup: str) -> str:
+    medians = []
+    for one in found:
+        if one.median is None:
+            medians.append(f"{one.classifier.name} classifies no image correctly")
+        else:
+            medians.append(f"{one.classifier.name} {_interval(one.median)}")
+    text = (
+        "Images were moved towards adversarial examples until another class had as many votes as "
+        f"the true one ({setup}). Half of the correctly classified images change by the mixing "
+        f"ratio: {'; '.join(medians)}."
     )
-    return ratio, distance(adversarial, case.image)
+    for one in found[1:]:
+        comparison = _comparison(one, found[0])
+        if comparison:
+            text += f" {comparison}"
+    return text
 
 
-def measure(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> list[Ratios]:
-    """The mixing ratio of each image under each model, by bisection on votes; `begun` keeps what is found."""
-    require_comparable(models, dataset, indices)
-    draws = draws or Draws()
-    kept = begun or Begun()
-    kept.ask("mixing", dataset, (2,), attack=attack, draws=draws, scan=SCAN, tolerance=TOLERANCE)
-    found = each_case(
-        models,
-        dataset,
-        indices,
-        draws,
-        on_progress,
-        lambda case: np.array(equal_confidence(case, attack)),
-        kept,
-    )
-    return [Ratios(model, *numbers.T) for model, numbers in zip(models, found, strict=True)]
-
-
-def study(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    figure: bool = True,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> Study:
-    """The distribution of the mixing ratios at which predictions change, for each model."""
-    draws = draws or Draws()
-    found = measure(
-        models, dataset, indices, attack=attack, draws=draws, on_progress=on_progress, begun=begun
-    )
-    how = f"{attack.words()}; {images_of(dataset, indices)}; {draws.n:,} votes at a ratio"
-    return Study(
-        name="mixing",
-        title="Equal-confidence mixing ratios",
-        text=_text(found, how),
-        grid=_grid(found, how),
-        figure=draw(found) if figure else None,
-        record=_record(found, dataset, indices),
-    )
-
-
-def _text(found: Sequence[Ratios], how: str) -> str:
-    seen = [
-        f"{r.model.name} {_interval(r.median)}" if r.median else f"{r.model.name} none is right"
-        for r in found
-    ]
-    parts = [
-        f"Images were moved to adversarial examples until another class had as many votes as the true one ({how}).",
-        f"Half of the images that are classified right change by the mixing ratio: {'; '.join(seen)}.",
-        *(_compared(r, found[0]) for r in found[1:]),
-    ]
-    return " ".join(part for part in parts if part)
-
-
-def _compared(one: Ratios, other: Ratios) -> str:
-    """On how many images the one keeps its class farther than the other, among those that tell them apart."""
-    both = ~np.isnan(one.ratio) & ~np.isnan(other.ratio)
-    farther, nearer = (
-        int(np.sum(order(one.ratio[both], other.ratio[both]))) for order in (np.greater, np.less)
-    )
-    if not farther + nearer:
+def _comparison(one: MixingRatios, baseline: MixingRatios) -> str:
+    """On how many images the ratio is larger than the baseline's, of those where they differ."""
+    both_right = ~np.isnan(one.ratio) & ~np.isnan(baseline.ratio)
+    larger = int((one.ratio[both_right] > baseline.ratio[both_right]).sum())
+    smaller = int((one.ratio[both_right] < baseline.ratio[both_right]).sum())
+    different = larger + smaller
+    if different == 0:
         return ""
-    found = share(farther, farther + nearer)
+    estimate = share(larger, different)
+    percent = f"{100 * estimate.value:.0f} %"
+    interval = f"[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
     return (
-        f"The ratio of {one.model.name} is larger than that of {other.model.name} on {farther} of the "
-        f"{counted(farther + nearer, 'image')} where they differ ({100 * found.value:.0f} % "
-        f"[{100 * found.low:.0f}, {100 * found.high:.0f}])."
+        f"The ratio of {one.classifier.name} is larger than that of {baseline.classifier.name} on "
+        f"{larger} of the {counted(different, 'image')} where they differ ({percent} {interval})."
     )
 
 
 def _interval(estimate: Estimate) -> str:
-    return f"{_ratio(estimate.value)} [{_ratio(estimate.low)}, {_ratio(estimate.high)}]"
+    ends = f"[{_ratio_text(estimate.low)}, {_ratio_text(estimate.high)}]"
+    return f"{_ratio_text(estimate.value)} {ends}"
 
 
-def _ratio(value: float) -> str:
-    return "> 1" if math.isinf(value) else f"{value:.3f}"
+def _ratio_text(value: float) -> str:
+    if math.isinf(value):
+        return "> 1"
+    return f"{value:.3f}"
 
 
-NAMES = (
+COLUMNS = (
     "model",
     "sigma",
     "images",
@@ -243,113 +246,138 @@ NAMES = (
     "median ratio",
     "low",
     "high",
+    "adversarial L2",
+    "change L2",
 )
-LENGTHS = ("adversarial L2", "change L2")
 
 
-def _grid(found: Sequence[Ratios], how: str) -> Grid:
-    lines = []
-    for r in found:
-        counts = len(r.ratio), r.wrong, len(r.right) - r.unchanged, r.unchanged
-        cells = [Cell(r.model.name), Cell(r.model.sigma, "g")]
-        cells += [Cell(count) for count in counts]
-        if r.median:
-            cells += [
-                Cell(v, text=_ratio(v)) for v in (r.median.value, r.median.low, r.median.high)
-            ]
-            # What never changes does so at no distance, even if the attack has not moved it at all.
-            change = np.multiply(
-                r.right, r.length, where=np.isfinite(r.right), out=np.full_like(r.length, np.inf)
-            )
-            lengths = median(r.length), median(change)
-            for e in lengths:
-                cells.append(Cell(e.value, ".2f", text="never" if math.isinf(e.value) else None))
-        else:
-            cells += [Cell()] * 5
-        lines.append(Row(cells=tuple(cells), sigma=r.model.sigma))
+def _grid(found: Sequence[MixingRatios], setup: str) -> Grid:
+    columns = []
+    for name in COLUMNS:
+        columns.append(Column(name=name, key=name.replace(" ", "_").lower()))
+    accuracy = f"±{TOLERANCE / 2:.4f}"
     notes = (
-        f"least ratio at which another class has as many votes as the true one: {how}",
-        f"a ratio is known to ±{TOLERANCE / 2:.4f}: {SCAN} ratios are looked at in turn, then bisection",
+        f"least ratio at which another class has as many votes as the true one: {setup}",
+        f"ratios are accurate to {accuracy}: {SCAN} ratios are checked in turn, then bisection",
         "images that are wrong at ratio 0 are left out, those that never change count as > 1",
         "low and high: exact 95 % interval of the median over images",
-        "L2: median distances from the image of its adversarial example, and of the point where the prediction changes",
-        *noise_notes([r.model for r in found]),
-    )
-    columns = tuple(
-        Column(name=name, key=name.replace(" ", "_").lower()) for name in (*NAMES, *LENGTHS)
+        "L2: median distances from the image to its adversarial example, and to the change",
+        *noise_notes([one.classifier for one in found]),
     )
     return Grid(
         title="Mixing ratio at which the prediction changes",
-        columns=columns,
-        rows=tuple(lines),
+        columns=tuple(columns),
+        rows=tuple(_line(one) for one in found),
         notes=notes,
     )
 
 
-def _record(found: Sequence[Ratios], dataset: Dataset, indices: Sequence[int]) -> Grid:
-    rows = [
-        (
-            r.model.name,
-            index,
-            int(dataset.labels[index]),
-            _outcome(ratio),
-            *map(_known, (ratio, length)),
-        )
-        for r in found
-        for index, ratio, length in zip(indices, r.ratio, r.distance, strict=True)
+def _line(one: MixingRatios) -> Row:
+    changed = len(one.right) - one.unchanged
+    cells = [
+        Cell(one.classifier.name),
+        Cell(one.classifier.sigma, "g"),
+        Cell(len(one.ratio)),
+        Cell(one.wrong),
+        Cell(changed),
+        Cell(one.unchanged),
     ]
+    if one.median is None:
+        cells += [Cell()] * 5
+    else:
+        for value in (one.median.value, one.median.low, one.median.high):
+            cells.append(Cell(value, text=_ratio_text(value)))
+        cells.append(_length_cell(one.length))
+        cells.append(_length_cell(_change_lengths(one)))
+    return Row(cells=tuple(cells), sigma=one.classifier.sigma)
+
+
+def _change_lengths(one: MixingRatios) -> Floats:
+    """The L2 distance at which each correctly classified image changes its class."""
+    lengths = np.full_like(one.length, np.inf)
+    # An infinite ratio times a distance of 0 would be NaN: images that an attack cannot move at
+    # all never change either.
+    np.multiply(one.right, one.length, where=np.isfinite(one.right), out=lengths)
+    return lengths
+
+
+def _length_cell(lengths: Floats) -> Cell:
+    value = median(lengths).value
+    if math.isinf(value):
+        return Cell(value, text="never")
+    return Cell(value, ".2f")
+
+
+def _record(found: Sequence[MixingRatios], results: Results) -> Grid:
+    rows = []
+    for one in found:
+        images = zip(results.indices, results.labels, one.ratio, one.distance, strict=True)
+        for index, label, ratio, length in images:
+            measured = (_outcome(ratio), _finite_text(ratio), _finite_text(length))
+            rows.append((one.classifier.name, index, int(label), *measured))
     return plain_grid("Ratios", ("model", "idx", "label", "outcome", "ratio", "distance"), rows)
 
 
 def _outcome(ratio: float) -> str:
-    return "wrong" if math.isnan(ratio) else "unchanged" if math.isinf(ratio) else "changed"
+    if math.isnan(ratio):
+        return "wrong"
+    if math.isinf(ratio):
+        return "unchanged"
+    return "changed"
 
 
-def _known(value: float) -> str:
-    return f"{value:.6f}" if math.isfinite(value) else ""
+def _finite_text(value: float) -> str:
+    if not math.isfinite(value):
+        return ""
+    return f"{value:.6f}"
 
 
-def draw(found: Sequence[Ratios]) -> Figure:
-    """A histogram of the ratios for each model, with what never changes in a bin of its own and medians on top."""
-    edges = np.linspace(0, 1, BINS + 1)
-    beyond = np.array([1 + 1 / BINS, 1 + 3 / BINS])
+def draw(found: Sequence[MixingRatios]) -> Figure:
+    """A histogram of the ratios per classifier, with a bar for `never` and medians on top."""
     with style.our_style():
-        looks = style.looks([r.model for r in found])
-        made, (ax,) = style.panels(1, runs=len(found), height=2.1)
+        looks = style.looks([one.classifier for one in found])
+        figure, (ax,) = style.panels(1, runs=len(found), height=2.1)
         entries: dict[str, Artist] = {}
-        remarks = {r.model.name: _remark(r) for r in found}
-        for r in found:
-            if r.median is None:
-                entries[r.model.name] = ax.plot([], linestyle="none")[0]
-                continue
-            look, scale = looks[r.model.name], 100 / len(r.right)
-            counted = scale * np.histogram(r.right[np.isfinite(r.right)], edges)[0]
-            drawn = ax.stairs(counted, edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
-            ax.stairs(counted, edges, fill=True, color=look.colour, alpha=0.1, linewidth=0)
-            ax.stairs(
-                [scale * r.unchanged], beyond, color=look.colour, linestyle=look.dash, linewidth=1.0
-            )
-            top = ax.get_xaxis_transform()
-            ax.plot(
-                [min(r.median.value, 1 + 2 / BINS)],
-                [1.0],
-                "v",
-                color=look.colour,
-                transform=top,
-                clip_on=False,
-            )
-            entries[r.model.name] = drawn
+        remarks = {}
+        for one in found:
+            name = one.classifier.name
+            entries[name] = _histogram(ax, one, looks[name])
+            remarks[name] = _legend_remark(one)
         ax.set_xlim(0, 1 + 4 / BINS)
         ax.set_ylim(bottom=0)
-        ax.set_xticks(
-            [0, 0.25, 0.5, 0.75, 1, 1 + 2 / BINS], ["0", "0.25", "0.5", "0.75", "1", "never"]
-        )
+        ticks = [0, 0.25, 0.5, 0.75, 1, 1 + 2 / BINS]
+        ax.set_xticks(ticks, ["0", "0.25", "0.5", "0.75", "1", "never"])
         ax.set_xlabel("Mixing ratio at which the prediction changes")
-        ax.set_ylabel("Images classified right (%)")
-        style.legend_below(made, entries, entries, remarks)
-        return style.settle(made)
+        ax.set_ylabel("Correctly classified images (%)")
+        style.legend_below(figure, entries, entries, remarks)
+        return style.settle(figure)
 
 
-def _remark(r: Ratios) -> str:
-    middle = f"median {_interval(r.median)}" if r.median else "none right"
-    return f": {middle}" + (f", {r.wrong} wrong" if r.wrong else "")
+def _histogram(ax: Axes, one: MixingRatios, look: style.Look) -> Artist:
+    """Draw the bars and the median of one classifier; returns the entry for the legend."""
+    if one.median is None:
+        # An invisible line: the legend names the classifier all the same.
+        (invisible,) = ax.plot([], linestyle="none")
+        return invisible
+    edges = np.linspace(0, 1, BINS + 1)
+    never_edges = [1 + 1 / BINS, 1 + 3 / BINS]
+    percent_per_image = 100 / len(one.right)
+    counts, _ = np.histogram(one.right[np.isfinite(one.right)], edges)
+    heights = percent_per_image * counts
+    outline = ax.stairs(heights, edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
+    ax.stairs(heights, edges, fill=True, color=look.colour, alpha=0.1, linewidth=0)
+    never = [percent_per_image * one.unchanged]
+    ax.stairs(never, never_edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
+    middle = min(one.median.value, 1 + 2 / BINS)
+    top = ax.get_xaxis_transform()
+    ax.plot([middle], [1.0], "v", color=look.colour, transform=top, clip_on=False)
+    return outline
+
+
+def _legend_remark(one: MixingRatios) -> str:
+    remark = ": none right"
+    if one.median is not None:
+        remark = f": median {_interval(one.median)}"
+    if one.wrong:
+        remark += f", {one.wrong} wrong"
+    return remark

@@ -1,123 +1,153 @@
-"""Votes along the line from an image to its adversarial example: the paper's figure of over-confidence."""
+"""Votes on the line from an image to its adversarial example: the paper's over-confidence figure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.certificates.row import sparse, votes_text
 from smoothmix.config import require
-from smoothmix.studies.base import (
-    Attack,
+from smoothmix.studies.case import (
     Case,
-    Draws,
-    Floats,
-    Model,
-    Study,
+    SmoothedAttack,
+    VoteSettings,
     distance,
-    each_case,
-    examining,
-    lost,
-    noise_notes,
-    off_class,
-    plain_grid,
-    require_comparable,
+    label_lost,
+    open_cases,
+    strongest_other_class,
 )
-from smoothmix.studies.partial import Begun
-from smoothmix.studies.path_figure import PICTURES, Path, draw
+from smoothmix.studies.path_figure import SHOWN_RATIOS, VotePath, draw
+from smoothmix.studies.runner import VOTES, require_comparable
+from smoothmix.studies.study import (
+    Floats,
+    NamedClassifier,
+    Results,
+    Study,
+    StudyReport,
+    noise_notes,
+    plain_grid,
+)
 from smoothmix.tables import Cell, Column, Grid, Row
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
-ATTACK = Attack(steps=16, step_size=0.5, copies=16)
-"""Unrestricted: up to an L2 distance of 8, as far as SmoothMix goes in its training on MNIST."""
+ATTACK = SmoothedAttack(steps=16, step_size=0.5, copies=16)
+"""Up to an L2 distance of 8, as far as SmoothMix's own attack goes in training on MNIST."""
 
-POINTS, CLASSES = 21, 3
+POINTS = 21
+DRAWN_CLASSES = 3
 
 
-def measure(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    points: int = POINTS,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> list[Path]:
-    """The votes of each model on the way from each image to what the attack makes of it.
+@final
+@dataclass(frozen=True, kw_only=True)
+class PathStudy(Study):
+    """Votes at evenly spaced points between an image and its adversarial example."""
 
-    `begun` keeps what is found.
-    """
-    require_comparable(models, dataset, indices)
-    require(points >= 2, f"a line needs at least 2 points, got {points}")
-    draws, ratios = draws or Draws(), np.linspace(0, 1, points)
+    name: ClassVar[str] = "path"
 
-    def on_the_way(case: Case) -> Floats:
-        """All votes, then the pixels of the adversarial example."""
-        adversarial = case.attacked(attack)
-        votes = [case.votes(case.image.lerp(adversarial, float(ratio))) for ratio in ratios]
+    points: int = POINTS
+    """Evenly spaced mixing ratios from 0 to 1."""
+    classes: int | None = None
+    """Classes in the figure: the true one and the strongest others; None for at most three."""
+    attack: SmoothedAttack = ATTACK
+
+    def __post_init__(self) -> None:
+        require(self.points >= 2, f"a line needs at least 2 points, got {self.points}")
+        if self.classes is not None:
+            require(
+                self.classes >= 2,
+                f"classes must be at least 2, the true one and another, got {self.classes}",
+            )
+
+    @property
+    def ratios(self) -> Floats:
+        """The mixing ratios."""
+        return np.linspace(0, 1, self.points)
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The attack and the number of points."""
+        return {"attack": asdict(self.attack), "points": self.points}
+
+    def check(self, num_classes: int) -> None:
+        """Refuse to draw more classes than there are."""
+        if self.classes is not None:
+            require(
+                self.classes <= num_classes,
+                f"{self.classes} classes are requested, but the models have only {num_classes}",
+            )
+
+    def shape(self, num_classes: int, image_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The votes at all points, then the pixels of the adversarial example."""
+        return (self.points * num_classes + math.prod(image_shape),)
+
+    def one(self, case: Case) -> Floats:
+        """The votes at all points, then the pixels of the adversarial example."""
+        adversarial = case.adversarial(self.attack)
+        votes = []
+        for ratio in self.ratios:
+            mixed = case.image.lerp(adversarial, float(ratio))
+            votes.append(case.votes(mixed))
         return np.concatenate([*votes, adversarial.numpy().ravel()], dtype=np.float64)
 
-    size = points * models[0].num_classes + math.prod(dataset.shape)
-    kept = begun or Begun()
-    kept.ask("path", dataset, (size,), attack=attack, draws=draws, points=points)
-    found = each_case(models, dataset, indices, draws, on_progress, on_the_way, kept)
-    return [
-        _path(model, dataset, index, ratios, numbers)
-        for model, every in zip(models, found, strict=True)
-        for index, numbers in zip(indices, every, strict=True)
-    ]
+    def paths(self, results: Results) -> list[VotePath]:
+        """The results of each classifier and image."""
+        paths = []
+        for classifier, by_image in zip(results.classifiers, results.numbers, strict=True):
+            for index, numbers in zip(results.indices, by_image, strict=True):
+                paths.append(_path(classifier, results.dataset, index, self.ratios, numbers))
+        return paths
 
-
-def _path(model: Model, dataset: Dataset, index: int, ratios: Floats, numbers: Floats) -> Path:
-    import torch
-
-    (image,) = dataset.images([index])
-    votes, pixels = np.split(numbers, [len(ratios) * model.num_classes])
-    adversarial = torch.from_numpy(pixels.astype(np.float32)).reshape(image.shape)
-    return Path(
-        model=model,
-        index=index,
-        label=int(dataset.labels[index]),
-        ratios=ratios,
-        votes=votes.astype(np.int64).reshape(len(ratios), -1),
-        distance=distance(adversarial, image),
-        pictures=np.stack([image.lerp(adversarial, ratio).numpy() for ratio in PICTURES]).astype(
-            np.float64
-        ),
-    )
+    def summarise(self, results: Results) -> StudyReport:
+        """The votes for the true class and its strongest rivals along the lines."""
+        paths = self.paths(results)
+        dataset = results.dataset
+        votes = f"{results.votes.n:,} votes per ratio"
+        setup = f"{self.attack.describe()}; {dataset.name} ({dataset.split}); {votes}"
+        num_classes = results.classifiers[0].num_classes
+        # A classifier may have more classes than the data set: those are called by their number.
+        unnamed = [str(number) for number in range(dataset.num_classes, num_classes)]
+        class_names = [*dataset.class_names, *unnamed]
+        drawn_classes = self.classes or min(DRAWN_CLASSES, num_classes)
+        return StudyReport(
+            name=self.name,
+            title="Confidence on the way to an adversarial example",
+            text=_text(paths, results.classifiers, setup),
+            grid=_grid(paths, class_names, setup),
+            draw=partial(draw, paths, class_names, drawn_classes),
+            record=_record(paths),
+        )
 
 
 def first_right(
-    models: Sequence[Model],
+    classifiers: Sequence[NamedClassifier],
     dataset: Dataset,
     indices: Sequence[int],
     count: int,
     *,
-    draws: Draws | None = None,
+    votes: VoteSettings = VOTES,
 ) -> list[int]:
-    """The first `count` of these images that every model classifies right, or as many as there are."""
-    require_comparable(models, dataset, indices)
+    """The first `count` of these images that every classifier gets right, or as many as exist."""
+    require_comparable(classifiers, dataset, indices)
     require(count >= 1, f"at least 1 image is needed, got {count}")
     right: list[int] = []
     with ExitStack() as stack:
-        every = [
-            stack.enter_context(examining(model, dataset, draws or Draws())) for model in models
-        ]
+        cases = []
+        for classifier in classifiers:
+            opened = open_cases(classifier.smoothed, dataset, votes)
+            cases.append(stack.enter_context(opened))
         for index in indices:
-            asked = (case(index) for case in every)
-            if len(right) < count and not any(
-                lost(case.votes(case.image), case.label) for case in asked
-            ):
+            if all(_is_right(case(index)) for case in cases):
                 right.append(index)
+            if len(right) == count:
+                break
     require(
         len(right) > 0,
         f"no images are left to study: none of {len(indices)} is classified right by every model",
@@ -125,98 +155,48 @@ def first_right(
     return right
 
 
-def study(
-    models: Sequence[Model],
-    dataset: Dataset,
-    indices: Sequence[int],
-    *,
-    points: int = POINTS,
-    classes: int | None = None,
-    attack: Attack = ATTACK,
-    draws: Draws | None = None,
-    figure: bool = True,
-    on_progress: OnProgress = ignore_progress,
-    begun: Begun | None = None,
-) -> Study:
-    """The votes for the true class and its strongest rivals between images and their adversarial examples."""
-    draws = draws or Draws()
-    require_comparable(models, dataset, indices)
-    known = models[0].num_classes
-    classes = min(CLASSES, known) if classes is None else classes
-    require(classes >= 2, f"classes must be at least 2, the true one and a rival, got {classes}")
-    require(
-        classes <= known, f"{classes} classes are asked for, where the models tell {known} apart"
-    )
-    found = measure(
-        models,
-        dataset,
-        indices,
-        points=points,
-        attack=attack,
-        draws=draws,
-        on_progress=on_progress,
-        begun=begun,
-    )
-    names = [*dataset.class_names, *(str(c) for c in range(dataset.num_classes, known))]
-    how = f"{attack.words()}; {dataset.name} ({dataset.split}); {draws.n:,} votes at a ratio"
-    return Study(
-        name="path",
-        title="Confidence on the way to an adversarial example",
-        text=_text(found, models, how),
-        grid=_grid(found, names, how),
-        figure=draw(found, names, classes) if figure else None,
-        record=_record(found),
+def _is_right(case: Case) -> bool:
+    return not label_lost(case.votes(case.image), case.label)
+
+
+def _path(
+    classifier: NamedClassifier, dataset: Dataset, index: int, ratios: Floats, numbers: Floats
+) -> VotePath:
+    import torch
+
+    (image,) = dataset.images([index])
+    votes, pixels = np.split(numbers, [len(ratios) * classifier.num_classes])
+    adversarial = torch.from_numpy(pixels.astype(np.float32)).reshape(image.shape)
+    shown = [image.lerp(adversarial, ratio).numpy() for ratio in SHOWN_RATIOS]
+    return VotePath(
+        classifier=classifier,
+        index=index,
+        label=int(dataset.labels[index]),
+        ratios=ratios,
+        votes=votes.astype(np.int64).reshape(len(ratios), -1),
+        distance=distance(adversarial, image),
+        images=np.stack(shown).astype(np.float64),
     )
 
 
-def _text(found: Sequence[Path], models: Sequence[Model], how: str) -> str:
-    seen = []
-    for model in models:
-        own = [path for path in found if path.model is model]
-        true = np.mean([path.votes[0, path.label] / path.votes[0].sum() for path in own])
-        seen.append(
-            f"{model.name} gives the true class {100 * true:.1f} % of the votes at the images, and another "
-            f"{100 * np.mean([_off(path) for path in own]):.1f} % at their adversarial examples"
+def _text(paths: Sequence[VotePath], classifiers: Sequence[NamedClassifier], setup: str) -> str:
+    averages = []
+    for classifier in classifiers:
+        own = [path for path in paths if path.classifier is classifier]
+        true = 100 * np.mean([path.true_share(0) for path in own])
+        off = 100 * np.mean([path.off_share(-1) for path in own])
+        averages.append(
+            f"{classifier.name} gives the true class {true:.1f} % of the votes at the images, and "
+            f"another {off:.1f} % at their adversarial examples"
         )
-    count = len(found) // len(models)
+    count = len(paths) // len(classifiers)
+    if count == 1:
+        between = "an image and its adversarial example"
+    else:
+        between = f"{count} images and their adversarial examples"
     return (
-        f"Votes were counted at evenly spaced points between {count} image{'s' * (count > 1)} and what an attack makes "
-        f"of {'them' if count > 1 else 'it'} ({how}). On average {'; '.join(seen)}."
-    )
-
-
-def _off(path: Path) -> float:
-    """Share of votes of the strongest other class at the adversarial example."""
-    return float(path.votes[-1, off_class(path.votes[-1], path.label)] / path.votes[-1].sum())
-
-
-def _grid(found: Sequence[Path], names: Sequence[str], how: str) -> Grid:
-    lines = []
-    for path in found:
-        first, last = path.votes[0] / path.votes[0].sum(), path.votes[-1] / path.votes[-1].sum()
-        words = (
-            path.model.name,
-            str(path.index),
-            names[path.label],
-            names[off_class(path.votes[-1], path.label)],
-        )
-        cells = [Cell(word) for word in words]
-        shares = 100 * first[path.label], 100 * last[path.label], 100 * _off(path)
-        cells += [Cell(round(float(value), 6), ".1f") for value in shares]
-        cells += [Cell(path.change, ".3f", text="never" if path.change is None else None)]
-        cells += [Cell(round(path.distance, 6), ".2f")]
-        lines.append(Row(cells=tuple(cells), sigma=path.model.sigma))
-    notes = (
-        f"shares of votes at the image (ratio 0) and at its adversarial example (ratio 1): {how}",
-        "changes at: the first of the ratios at which another class has as many votes as the true one",
-        *noise_notes(list(dict.fromkeys(path.model for path in found))),
-    )
-    columns = tuple(Column(name=name, key=key) for key, name in COLUMNS.items())
-    return Grid(
-        title="From images to their adversarial examples",
-        columns=columns,
-        rows=tuple(lines),
-        notes=notes,
+        f"Votes were counted at evenly spaced points between {between} ({setup}). "
+        f"On average {'; '.join(averages)}."
     )
 
 
@@ -231,12 +211,42 @@ COLUMNS = {
     "changes_at": "changes at",
     "distance": "L2 distance",
 }
+"""Names of the table's columns by their keys."""
 
 
-def _record(found: Sequence[Path]) -> Grid:
-    rows = [
-        (path.model.name, path.index, path.label, f"{ratio:.6f}", votes_text(sparse(votes)))
-        for path in found
-        for ratio, votes in zip(path.ratios, path.votes, strict=True)
-    ]
+def _grid(paths: Sequence[VotePath], class_names: Sequence[str], setup: str) -> Grid:
+    classifiers = list(dict.fromkeys(path.classifier for path in paths))
+    notes = (
+        f"shares of votes at the image (ratio 0) and at its adversarial example (ratio 1): {setup}",
+        "changes at: the first ratio at which another class has as many votes as the true one",
+        *noise_notes(classifiers),
+    )
+    return Grid(
+        title="From images to their adversarial examples",
+        columns=tuple(Column(name=name, key=key) for key, name in COLUMNS.items()),
+        rows=tuple(_line(path, class_names) for path in paths),
+        notes=notes,
+    )
+
+
+def _line(path: VotePath, class_names: Sequence[str]) -> Row:
+    rival = strongest_other_class(path.votes[-1], path.label)
+    texts = (path.classifier.name, str(path.index), class_names[path.label], class_names[rival])
+    cells = [Cell(text) for text in texts]
+    for share in (path.true_share(0), path.true_share(-1), path.off_share(-1)):
+        cells.append(Cell(round(100 * share, 6), ".1f"))
+    if path.change is None:
+        cells.append(Cell(text="never"))
+    else:
+        cells.append(Cell(path.change, ".3f"))
+    cells.append(Cell(round(path.distance, 6), ".2f"))
+    return Row(cells=tuple(cells), sigma=path.classifier.sigma)
+
+
+def _record(paths: Sequence[VotePath]) -> Grid:
+    rows = []
+    for path in paths:
+        for ratio, votes in zip(path.ratios, path.votes, strict=True):
+            counts = votes_text(sparse(votes))
+            rows.append((path.classifier.name, path.index, path.label, f"{ratio:.6f}", counts))
     return plain_grid("Votes", ("model", "idx", "label", "ratio", "counts"), rows)

@@ -1,4 +1,4 @@
-"""The way from an image to its adversarial example, drawn: votes as curves, and pictures under them."""
+"""The figure of the path study: votes as curves, with the images under them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ import numpy as np
 
 from smoothmix.analysis import share
 from smoothmix.plots import style
-from smoothmix.studies.base import Floats, Ints, Model, lost
+from smoothmix.studies.case import label_lost, strongest_other_class
+from smoothmix.studies.study import Floats, Ints, NamedClassifier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PICTURES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Mixing ratios whose pictures are shown."""
+SHOWN_RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Mixing ratios whose images are shown."""
+
+LEGEND_ROW = 9.5
+"""Height of a row of a panel's legend, in points."""
+
+PANELS_IN_A_ROW = 3
+LEGEND_WIDTH = 40
+"""Characters of all labels up to which the legend of a panel fits into one row."""
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """The votes of one model between one image and its adversarial example."""
+class VotePath:
+    """The votes of one classifier between one image and its adversarial example."""
 
-    model: Model
+    classifier: NamedClassifier
     index: int
     label: int
     ratios: Floats
@@ -33,117 +41,146 @@ class Path:
     """[ratios, classes]"""
     distance: float
     """L2 length of the line."""
-    pictures: Floats
-    """[len(PICTURES), C, H, W]"""
+    images: Floats
+    """The images at the shown ratios, [len(SHOWN_RATIOS), C, H, W]."""
 
     def leading(self, count: int) -> list[int]:
-        """The true class, and of the others those that get most votes anywhere on the line."""
+        """The true class, then the classes with the most votes anywhere on the line."""
         peaks = self.votes.max(axis=0)
         peaks[self.label] = self.votes.sum() + 1
-        return [int(c) for c in np.argsort(-peaks, kind="stable")[:count]]
+        by_peak = np.argsort(-peaks, kind="stable")
+        return by_peak[:count].tolist()
+
+    def true_share(self, point: int) -> float:
+        """The share of votes for the true class at a point of the line."""
+        votes = self.votes[point]
+        return float(votes[self.label] / votes.sum())
+
+    def off_share(self, point: int) -> float:
+        """The share of votes for the strongest other class at a point of the line."""
+        votes = self.votes[point]
+        return float(votes[strongest_other_class(votes, self.label)] / votes.sum())
 
     @property
     def change(self) -> float | None:
-        """The first of the ratios at which another class has as many votes as the true one; None if there is none."""
-        changed = [lost(votes, self.label) for votes in self.votes]
-        return float(self.ratios[changed.index(True)]) if any(changed) else None
+        """The first ratio at which another class has as many votes as the true one, if any."""
+        for ratio, votes in zip(self.ratios, self.votes, strict=True):
+            if label_lost(votes, self.label):
+                return float(ratio)
+        return None
 
 
-def draw(found: Sequence[Path], names: Sequence[str], classes: int) -> Figure:
-    """A panel for each model and image: shares of votes against the mixing ratio, and pictures under the curve."""
-    labels = [_labels(path, names, classes) for path in found]
-    # Names above a panel stand side by side where all of them fit, else one below the other.
-    columns = (
-        classes if max(sum(len(label) + 5 for label in every) for every in labels) <= 40 else 1
-    )
-    rows = classes // columns
+def draw(paths: Sequence[VotePath], class_names: Sequence[str], classes: int) -> Figure:
+    """A panel per classifier and image: shares of votes by mixing ratio, and images below."""
+    labels = [_legend_labels(path, class_names, classes) for path in paths]
+    # The labels stand side by side if all panels have room for that, else one below the other.
+    legend_columns = 1
+    if max(map(_legend_width, labels)) <= LEGEND_WIDTH:
+        legend_columns = classes
+    legend_rows = classes // legend_columns
     with style.our_style():
-        made, axes, side = _panels(found, legend_rows=rows)
-        for ax, path, every in zip(axes, found, labels, strict=True):
-            _curves(ax, path, every)
+        figure, axes, side = _panels(paths, legend_rows=legend_rows)
+        for ax, path, panel_labels in zip(axes, paths, labels, strict=True):
+            _curves(ax, path, panel_labels)
             ax.legend(
                 loc="lower center",
                 bbox_to_anchor=(0.5, 0.98),
-                ncols=columns,
+                ncols=legend_columns,
                 fontsize=style.SMALL,
                 handlelength=1.8,
             )
-            name = style.fitted(path.model.name, width=28, lines=1) + (
-                ", " if len(path.model.name) <= 18 else "\n"
-            )
-            ax.set_title(f"{name}image {path.index}", pad=5 + LEGEND_ROW * rows)
-            _pictures(ax, path, side)
+            ax.set_title(_panel_title(path), pad=5 + LEGEND_ROW * legend_rows)
+            _images_below(ax, path, side)
             ax.set_xlim(-0.1, 1.1)
-            ax.set_xticks(PICTURES, [f"{ratio:g}" for ratio in PICTURES])
+            ax.set_xticks(SHOWN_RATIOS, [f"{ratio:g}" for ratio in SHOWN_RATIOS])
             style.percent_axis(ax)
             if style.leftmost(ax):
                 ax.set_ylabel("Share of votes (%)")
-        # Once for all, so that the pictures stand right under the ratios they belong to.
-        made.supxlabel(
+        # One label for all panels: under each panel there are images, right below their ratios.
+        figure.supxlabel(
             "Mixing ratio, from the image to its adversarial example",
             fontsize=style.STYLE["axes.labelsize"],
         )
-        return style.settle(made)
+        return style.settle(figure)
 
 
-LEGEND_ROW = 9.5
-"""Points that a row of a panel's legend takes."""
+def _legend_labels(path: VotePath, class_names: Sequence[str], classes: int) -> list[str]:
+    labels = [class_names[number] for number in path.leading(classes)]
+    labels[0] = f"true: {labels[0]}"
+    return [_shortened(label) for label in labels]
 
 
-def _labels(path: Path, names: Sequence[str], classes: int) -> list[str]:
-    words = [names[number] for number in path.leading(classes)]
-    words[0] = f"true: {words[0]}"
-    return [word if len(word) <= 30 else f"{word[:29]}…" for word in words]
+def _shortened(label: str) -> str:
+    if len(label) <= 30:
+        return label
+    return f"{label[:29]}…"
 
 
-def _panels(found: Sequence[Path], *, legend_rows: int) -> tuple[Figure, list[Axes], float]:
-    """Empty panels, at most three in a row and no two models in one; and the side of a picture that fits, in inches."""
+def _legend_width(labels: Sequence[str]) -> int:
+    """The width of a legend in one row, in characters, with five for each line sample."""
+    return sum(len(label) + 5 for label in labels)
+
+
+def _panel_title(path: VotePath) -> str:
+    separator = "\n"
+    if len(path.classifier.name) <= 18:
+        separator = ", "
+    name = style.fitted(path.classifier.name, width=28, lines=1)
+    return f"{name}{separator}image {path.index}"
+
+
+def _panels(paths: Sequence[VotePath], *, legend_rows: int) -> tuple[Figure, list[Axes], float]:
+    """Empty panels, no row with two classifiers; and the side of an image below, in inches."""
     from matplotlib.figure import Figure
 
-    models = len({path.model.name for path in found})
-    images = len(found) // models
-    columns = min(3, images)
-    width, rows = (
-        (style.COLUMN_WIDTH if columns == 1 else style.FULL_WIDTH),
-        models * math.ceil(images / columns),
-    )
+    classifiers = len({path.classifier.name for path in paths})
+    images = len(paths) // classifiers
+    columns = min(PANELS_IN_A_ROW, images)
+    rows = classifiers * math.ceil(images / columns)
+    width = style.FULL_WIDTH
+    if columns == 1:
+        width = style.COLUMN_WIDTH
     side = 0.17 * width / columns
     height = 1.9 + side + legend_rows * LEGEND_ROW / 72
-    made = Figure(figsize=(width, rows * height), dpi=style.DPI, layout="constrained")
-    axes = made.subplots(rows, columns, squeeze=False, sharey=True).reshape(models, -1)
-    for spare in axes[:, images:].ravel():
-        spare.remove()
-    return made, axes[:, :images].ravel().tolist(), side
+    figure = Figure(figsize=(width, rows * height), dpi=style.DPI, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).reshape(classifiers, -1)
+    for unused in axes[:, images:].ravel():
+        unused.remove()
+    return figure, axes[:, :images].ravel().tolist(), side
 
 
-def _curves(ax: Axes, path: Path, labels: Sequence[str]) -> None:
+def _curves(ax: Axes, path: VotePath, labels: Sequence[str]) -> None:
     total = int(path.votes[0].sum())
-    for role, (number, label) in enumerate(zip(path.leading(len(labels)), labels, strict=True)):
-        shares = [share(int(count), total) for count in path.votes[:, number]]
-        low, mid, high = (
-            100 * np.array([getattr(e, end) for e in shares]) for end in ("low", "value", "high")
-        )
-        colour, dash = (
-            style.COLOURS[role % len(style.COLOURS)],
-            style.DASHES[role % len(style.DASHES)],
-        )
+    for position, number in enumerate(path.leading(len(labels))):
+        estimates = [share(int(count), total) for count in path.votes[:, number]]
+        middle = 100 * np.array([estimate.value for estimate in estimates])
+        low = 100 * np.array([estimate.low for estimate in estimates])
+        high = 100 * np.array([estimate.high for estimate in estimates])
+        colour = style.COLOURS[position % len(style.COLOURS)]
+        dash = style.DASHES[position % len(style.DASHES)]
         ax.fill_between(path.ratios, low, high, color=colour, alpha=0.13, linewidth=0)
-        ax.plot(path.ratios, mid, color=colour, linestyle=dash, label=label)
+        ax.plot(path.ratios, middle, color=colour, linestyle=dash, label=labels[position])
 
 
-def _pictures(ax: Axes, path: Path, side: float) -> None:
+def _images_below(ax: Axes, path: VotePath, side: float) -> None:
     from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-    # Across they follow the axis; down they are measured in inches from it, so that the layout need not guess.
-    below = ScaledTranslation(0, 0, ax.transAxes)  # type: ignore[arg-type]
-    place = blended_transform_factory(
-        ax.transAxes, ax.get_figure(root=True).dpi_scale_trans + below
-    )  # type: ignore[union-attr]
-    for ratio, picture in zip(PICTURES, path.pictures, strict=True):
-        middle, width = (ratio + 0.1) / 1.2, 0.2  # of an axis from -0.1 to 1.1
-        small = ax.inset_axes((middle - width / 2, -0.2 - side, width, side), transform=place)
-        shown = picture[0] if len(picture) == 1 else picture.transpose(1, 2, 0)
-        small.imshow(shown, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    # Horizontally the images follow the axis; vertically they are placed in inches below it, so
+    # that they keep their size whatever the layout makes of the panel.
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    axis_bottom = ScaledTranslation(0, 0, ax.transAxes)  # type: ignore[arg-type]
+    inches_below = figure.dpi_scale_trans + axis_bottom
+    placement = blended_transform_factory(ax.transAxes, inches_below)
+    width = 0.2
+    for ratio, image in zip(SHOWN_RATIOS, path.images, strict=True):
+        middle = (ratio + 0.1) / 1.2  # in an axis from -0.1 to 1.1
+        bounds = (middle - width / 2, -0.2 - side, width, side)
+        small = ax.inset_axes(bounds, transform=placement)
+        pixels = image.transpose(1, 2, 0)
+        if len(image) == 1:
+            pixels = image[0]
+        small.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         small.set_anchor("N")
         small.set(xticks=[], yticks=[])
         small.spines[:].set(visible=True, color=style.FAINT)

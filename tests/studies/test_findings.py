@@ -1,4 +1,4 @@
-"""A study that is stopped goes on where it was, and finds what it would have found in one go."""
+"""A study that is stopped resumes after its last image, with the results of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from smoothmix.studies import mixing
-from smoothmix.studies.base import Attack, Case, Draws, Model
-from smoothmix.studies.partial import Begun
+from smoothmix.studies import (
+    Case,
+    MixingStudy,
+    NamedClassifier,
+    SmoothedAttack,
+    VoteSettings,
+    measure,
+)
+from smoothmix.studies.findings import Findings
 from tests.conftest import ROOT, Run
-from tests.helpers.studies import half_space, images, run_folder, trained
+from tests.helpers.studies import half_space, images, named, run_folder, trained
 
 STUDIES = {
     "confidence": ("--eps", "0,1", "--steps", "2"),
     "mixing": ("--eps", "2", "--steps", "2"),
     "path": ("--images", "0,1,2,3", "--points", "3", "--steps", "2"),
 }
-ATTACK = Attack(steps=3, epsilon=2.0, copies=2)
+STUDY = MixingStudy(attack=SmoothedAttack(steps=3, epsilon=2.0, copies=2))
 
 
 def command(name: str, out: str) -> list[str]:
@@ -34,15 +40,16 @@ def command(name: str, out: str) -> list[str]:
     return ["study", name, "runs/one", "runs/louder", *STUDIES[name], *usual]
 
 
-def stopping_at(attack: int, stop: Callable[[], None]) -> Callable[[Case, Attack], object]:
-    """What takes the place of an attack, to stop at one of them."""
-    attacked, begun = Case.attacked, []
+def stopping_at(number: int, stop: Callable[[], None]) -> Callable[[Case, SmoothedAttack], object]:
+    """A replacement of the attack that calls `stop` at one of them."""
+    adversarial = Case.adversarial
+    attacked: list[int] = []
 
-    def counted(case: Case, how: Attack) -> object:
-        begun.append(case.index)
-        if len(begun) == attack:
+    def counted(case: Case, attack: SmoothedAttack) -> object:
+        attacked.append(case.index)
+        if len(attacked) == number:
             stop()
-        return attacked(case, how)
+        return adversarial(case, attack)
 
     return counted
 
@@ -52,20 +59,20 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_that_is_interrupted_goes_on(
+def test_a_study_that_is_interrupted_resumes(
     name: str, smoothmix: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_folder(tmp_path / "runs" / "one", trained())
     run_folder(tmp_path / "runs" / "louder", trained(), method={"name": "gaussian", "sigma": 0.8})
     assert smoothmix(*command(name, "whole")).code == 0
     with monkeypatch.context() as patched:
-        patched.setattr(Case, "attacked", stopping_at(5, interrupt))
+        patched.setattr(Case, "adversarial", stopping_at(5, interrupt))
         done = smoothmix(*command(name, "parts"))
     assert done.code == 130
-    assert "interrupted; the same command goes on from what was saved" in done.err
-    (begun,) = (tmp_path / "parts").iterdir()
-    assert 1 <= begun.read_text().count('"found"') <= 7
-    begun.write_text(begun.read_text() + '{"model": "cut o')
+    assert "interrupted; run the same command again to resume from what was saved" in done.err
+    (findings,) = (tmp_path / "parts").iterdir()
+    assert 1 <= findings.read_text().count('"found"') <= 7
+    findings.write_text(findings.read_text() + '{"model": "cut o')
     done = smoothmix(*command(name, "parts"))
     assert done.code == 0, done.err
     parts, whole = (sorted((tmp_path / folder).iterdir()) for folder in ("parts", "whole"))
@@ -74,33 +81,41 @@ def test_a_study_that_is_interrupted_goes_on(
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
+VOTES = VoteSettings()
+
+
 def measured(
-    folder: Path, *, model: Model | None = None, draws: Draws | None = None, count: int = 6
+    folder: Path,
+    *,
+    model: NamedClassifier | None = None,
+    votes: VoteSettings = VOTES,
+    count: int = 6,
 ) -> NDArray[np.float64]:
-    """The mixing ratios of the first so many of six images; what is found is kept and not removed."""
-    dataset, kept = images(*np.linspace(0.2, 1.5, 6)), Begun(folder)
-    (found,) = mixing.measure(
-        [model or half_space()], dataset, range(count), attack=ATTACK, draws=draws, begun=kept
-    )
+    """The mixing ratios of the first of six images; the findings are kept and not removed."""
+    dataset = images(*np.linspace(0.2, 1.5, 6))
+    models = [model or half_space()]
+    results = measure(STUDY, models, dataset, range(count), votes=votes, folder=folder)
+    (found,) = STUDY.ratios(results)
     return found.ratio
 
 
 def die(path: str) -> None:
-    Case.attacked = stopping_at(4, lambda: os.kill(os.getpid(), signal.SIGKILL))  # type: ignore[assignment, method-assign]
+    kill = stopping_at(4, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    Case.adversarial = kill  # type: ignore[assignment, method-assign]
     measured(Path(path))
 
 
 def test_a_study_that_is_killed_attacks_no_image_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "begun"
-    script = f"import tests.studies.test_partial as here; here.die({str(path)!r})"
+    path = tmp_path / "killed"
+    script = f"from tests.studies.test_findings import die; die({str(path)!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     whole = measured(tmp_path / "whole")
     with monkeypatch.context() as patched:
         patched.setattr(
-            Case, "attacked", stopping_at(4, lambda: pytest.fail("a fourth image is attacked"))
+            Case, "adversarial", stopping_at(4, lambda: pytest.fail("a fourth image is attacked"))
         )
         np.testing.assert_array_equal(measured(path), whole)
 
@@ -129,16 +144,16 @@ def test_other_questions_have_files_of_their_own_and_more_images_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     three = measured(tmp_path, count=3)
-    other = Draws(n=400, seed=9)
-    measured(tmp_path, draws=other)
+    other = VoteSettings(n=400, seed=9)
+    measured(tmp_path, votes=other)
     assert [path.read_text().count('"found"') for path in tmp_path.iterdir()] in ([3, 6], [6, 3])
     with monkeypatch.context() as patched:
         patched.setattr(
-            Case, "attacked", stopping_at(4, lambda: pytest.fail("more than the three new ones"))
+            Case, "adversarial", stopping_at(4, lambda: pytest.fail("more than the three new ones"))
         )
         np.testing.assert_array_equal(measured(tmp_path)[:3], three)
         np.testing.assert_array_equal(
-            measured(tmp_path, draws=other), measured(tmp_path, draws=other)
+            measured(tmp_path, votes=other), measured(tmp_path, votes=other)
         )
 
 
@@ -146,21 +161,21 @@ def test_a_network_that_was_trained_further_is_asked_again(tmp_path: Path) -> No
     model = half_space()
     first = measured(tmp_path, model=model)
     with torch.no_grad():
-        model.network.direction.mul_(-1)  # type: ignore[operator, union-attr]
+        model.smoothed.model.direction.mul_(-1)  # type: ignore[operator, union-attr]
     assert np.isnan(measured(tmp_path, model=model)).sum() > np.isnan(first).sum()
 
 
-def test_what_was_found_on_another_device_is_not_taken_up(
+def test_findings_of_another_device_are_not_reused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured(tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text(path.read_text().replace(" on cpu", " on cuda"))
-    attacked = stopping_at(1, lambda: attacks.append("begun"))
     attacks: list[str] = []
-    monkeypatch.setattr(Case, "attacked", attacked)
+    first_attack = stopping_at(1, lambda: attacks.append("first"))
+    monkeypatch.setattr(Case, "adversarial", first_attack)
     measured(tmp_path)
-    assert attacks == ["begun"]
+    assert attacks == ["first"]
 
 
 class Turned(torch.nn.Linear):
@@ -172,13 +187,14 @@ class Turned(torch.nn.Linear):
         return self.sign * super().forward(x.flatten(1))
 
 
-def test_what_another_network_with_the_same_weights_found_is_not_taken(tmp_path: Path) -> None:
-    dataset, network, found = images(0.3), Turned(64, 2), np.ones(3)
-    model = Model(name="one", network=network, sigma=0.5, num_classes=2)
-    begun = Begun(tmp_path)
-    begun.ask("mixing", dataset, (3,))
-    begun.keep(model, 0, found)
+def test_findings_of_another_network_with_the_same_weights_are_not_reused(tmp_path: Path) -> None:
+    network = Turned(64, 2)
+    smoothed = named("one", network, sigma=0.5, classes=2).smoothed
+
+    def opened() -> Findings:
+        return Findings(tmp_path, STUDY, smoothed, images(0.3), VOTES)
+
+    opened().keep(0, np.ones(2))
     for sign, kept in ((1.0, True), (-1.0, False)):
         network.sign = sign
-        begun.ask("mixing", dataset, (3,))
-        assert (begun.recall(model, 0) is not None) == kept
+        assert (opened().recall(0) is not None) == kept
