@@ -126,9 +126,9 @@ class Case:
         device = self.sampler.device
         x = self.image[None].to(device)
         # Pixels are clamped last: that moves every point towards x, so that it stays in the ball.
-        constraints = (clamp_pixels,)
+        constraints = [clamp_pixels]
         if attack.epsilon is not None:
-            constraints = (ball(x, attack.epsilon), clamp_pixels)
+            constraints.insert(0, ball(x, attack.epsilon))
         *_, last = l2_ascent(
             self.smoothed.model,
             x,

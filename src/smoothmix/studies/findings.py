@@ -111,7 +111,8 @@ def _existing(folder: Path, study: str, digest: str) -> Path | None:
 
 def _fingerprint(smoothed: Smoothed, shape: tuple[int, ...]) -> str:
     """A text that differs between networks that may vote differently."""
-    from smoothmix.inference.prepare import device_of, prepared
+    from smoothmix.inference.prepare import prepared
+    from smoothmix.networks.modes import device_of
     from smoothmix.networks.weights import state_hash
 
     # Two networks of the same weights may compute different logits, so some logits are hashed too;

@@ -49,7 +49,7 @@ class VotePath:
         peaks = self.votes.max(axis=0)
         peaks[self.label] = self.votes.sum() + 1
         by_peak = np.argsort(-peaks, kind="stable")
-        return by_peak[:count].tolist()
+        return [int(number) for number in by_peak[:count]]
 
     def true_share(self, point: int) -> float:
         """The share of votes for the true class at a point of the line."""
