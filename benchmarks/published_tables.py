@@ -150,11 +150,9 @@ def acr_over_seeds(rows: Mapping[str, Logs]) -> Iterable[Compared]:
         p = presets.get(name).published
         assert p is not None
         assert p.acr_mean is not None
-        assert p.acr_deviation is not None
+        assert p.acr_std is not None
         named = name.endswith("/consistency")
-        yield from over_seeds(
-            name, "ACR", acr, (p.acr_mean, p.acr_deviation), rows[name], named=named
-        )
+        yield from over_seeds(name, "ACR", acr, (p.acr_mean, p.acr_std), rows[name], named=named)
 
 
 def accuracy_over_seeds(rows: Mapping[str, Logs]) -> Iterable[Compared]:
@@ -164,7 +162,7 @@ def accuracy_over_seeds(rows: Mapping[str, Logs]) -> Iterable[Compared]:
         assert p is not None
         named = name == "mnist/1.00/consistency"
         for r, mean in p.accuracy_mean.items():
-            printed = mean, p.accuracy_deviation[r]
+            printed = mean, p.accuracy_std[r]
             yield from over_seeds(name, f"{r:.2f}", accuracy(r), printed, rows[name], named=named)
 
 

@@ -144,7 +144,7 @@ def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
     return (
         f"{start}| {found.published:.4f} ± {found.deviation:.4f} ({found.seeds} seeds) "
         f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} | {found.deviations:+z.1f} "
-        f"| {preset.published.acr_mean:.4f} ± {preset.published.acr_deviation:.4f} |"
+        f"| {preset.published.acr_mean:.4f} ± {preset.published.acr_std:.4f} |"
     )
 
 

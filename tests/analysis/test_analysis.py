@@ -206,9 +206,9 @@ class TestComparison:
         seeds = analysis.over_seeds([measure(log, paper_rounding=True) for log in logs], at=[0.75])
         assert seeds.count == 3
         assert seeds.acr == pytest.approx(1.0)
-        assert seeds.acr_deviation == pytest.approx(0.25)
+        assert seeds.acr_std == pytest.approx(0.25)
         assert seeds.accuracy == pytest.approx((5 / 6,))
-        assert seeds.accuracy_deviation[0] == pytest.approx(np.std([0.5, 1, 1], ddof=1))
+        assert seeds.accuracy_std[0] == pytest.approx(np.std([0.5, 1, 1], ddof=1))
 
     def test_a_paired_difference_uses_the_images_that_both_have(self, tmp_path: Path) -> None:
         one = measure(field_log(tmp_path / "a" / "noise_0.5", [1.0, 2.0, 3.0]), paper_rounding=True)

@@ -51,19 +51,19 @@ def test_published_numbers_are_the_papers(
 def test_means_and_deviations_over_seeds_are_the_papers(name: str) -> None:
     sigma, row = name.split("/")
     numbers = published(f"mnist/{name}")
-    acr, acr_deviation = paper.row_over_seeds(paper.MNIST_ACR_SEEDS, row)
-    accuracy, accuracy_deviation = paper.row_over_seeds(paper.MNIST_ACCURACY_SEEDS, name)
-    assert (numbers.acr_mean, numbers.acr_deviation) == (
+    acr, acr_std = paper.row_over_seeds(paper.MNIST_ACR_SEEDS, row)
+    accuracy, accuracy_std = paper.row_over_seeds(paper.MNIST_ACCURACY_SEEDS, name)
+    assert (numbers.acr_mean, numbers.acr_std) == (
         acr[float(sigma)],
-        acr_deviation[float(sigma)],
+        acr_std[float(sigma)],
     )
-    assert (numbers.accuracy_mean, numbers.accuracy_deviation) == (accuracy, accuracy_deviation)
+    assert (numbers.accuracy_mean, numbers.accuracy_std) == (accuracy, accuracy_std)
 
 
 def test_only_mnist_has_numbers_over_seeds() -> None:
     for name in presets.names("cifar10") + presets.names("imagenet") + presets.names("ablation"):
-        assert (published(name).acr_mean, published(name).acr_deviation) == (None, None)
-        assert published(name).accuracy_mean == published(name).accuracy_deviation == {}
+        assert (published(name).acr_mean, published(name).acr_std) == (None, None)
+        assert published(name).accuracy_mean == published(name).accuracy_std == {}
 
 
 def test_each_row_of_the_paper_is_a_preset_and_the_rest_are_quick() -> None:

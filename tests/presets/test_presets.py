@@ -247,7 +247,7 @@ def test_the_text_shows_what_was_published() -> None:
         "# Over five seeds: ACR 1.7376 ± 0.0017",
         "#   radius        0.00  0.50  1.00  1.50  2.00  2.50",
         "#   certified %  94.96 89.75 79.70 63.54 41.74 20.22",
-        "#   deviation     0.02  0.07  0.09  0.12  0.13  0.25",
+        "#   std           0.02  0.07  0.09  0.12  0.13  0.25",
         "#",
     ]
     assert "1.7376 ± 0.0019" in text

@@ -45,9 +45,7 @@ def published(acr: float | None, deviation: float | None) -> Preset:
     """The Gaussian preset with other numbers over seeds."""
     preset = presets.get("mnist/1.00/gaussian")
     assert preset.published is not None
-    return replace(
-        preset, published=replace(preset.published, acr_mean=acr, acr_deviation=deviation)
-    )
+    return replace(preset, published=replace(preset.published, acr_mean=acr, acr_std=deviation))
 
 
 # 3 x 0.01 x sqrt(1/5 + 1/5) = 0.018974; the radii are of three digits already.

@@ -141,11 +141,11 @@ class Seeds:
 
     count: int
     acr: float
-    acr_deviation: float | None
+    acr_std: float | None
     """With n - 1 in the denominator; None for a single seed."""
     accuracy: tuple[float, ...]
     """Mean certified accuracy at the radii asked for."""
-    accuracy_deviation: tuple[float | None, ...]
+    accuracy_std: tuple[float | None, ...]
 
 
 def over_seeds(every: Sequence[Measured], *, at: Sequence[float]) -> Seeds:
@@ -158,9 +158,9 @@ def over_seeds(every: Sequence[Measured], *, at: Sequence[float]) -> Seeds:
     return Seeds(
         count=len(every),
         acr=float(np.mean(acrs)),
-        acr_deviation=metrics.deviation(acrs),
+        acr_std=metrics.deviation(acrs),
         accuracy=tuple(accuracy.mean(axis=0).tolist()),
-        accuracy_deviation=tuple(metrics.deviation(column) for column in accuracy.T),
+        accuracy_std=tuple(metrics.deviation(column) for column in accuracy.T),
     )
 
 

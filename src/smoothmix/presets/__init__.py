@@ -1,10 +1,10 @@
-"""The paper's rows as presets: the settings of each, and the published numbers it must reach, without torch."""
+"""Presets: the rows of the paper, each with its settings and the published numbers. No torch."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -15,10 +15,20 @@ from smoothmix.config import FIDELITIES, PAPER_RECIPE, Fidelity, RunConfig
 from smoothmix.errors import UsageError, unknown_name
 from smoothmix.presets._rows import rows
 
+__all__ = [
+    "Preset",
+    "Published",
+    "get",
+    "names",
+    "spelled",
+    "to_toml",
+    "with_fidelity",
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What the paper prints for a row; accuracies are percentages by radius, and what it leaves out is absent."""
+    """What the paper prints for a row; accuracies are percentages by radius."""
 
     acr: float
     """Average certified radius of the run in the main table."""
@@ -29,13 +39,13 @@ class Published:
     acr_mean: float | None = None
     """Average certified radius, mean over five seeds."""
 
-    acr_deviation: float | None = None
+    acr_std: float | None = None
     """Its standard deviation over the seeds."""
 
     accuracy_mean: Mapping[float, float] = field(default_factory=dict)
     """Certified accuracy, mean over five seeds."""
 
-    accuracy_deviation: Mapping[float, float] = field(default_factory=dict)
+    accuracy_std: Mapping[float, float] = field(default_factory=dict)
     """Its standard deviation over the seeds."""
 
     source: str = ""
@@ -69,24 +79,34 @@ def names(
     sigma: float | None = None,
     method: str | None = None,
 ) -> list[str]:
-    """The names that fit the pattern (`mnist` means `mnist/*` too) and all filters given, in the paper's order.
+    """The names that match a pattern and all given filters, in the paper's order.
 
-    Its sigma may be written with one digit: `mnist/0.5` finds `mnist/0.50/...`.
+    `mnist` stands for `mnist/*` too; sigma may have one digit, as in `mnist/0.5`.
 
-    >>> names("imagenet", sigma=0.5)
-    ['imagenet/0.50/gaussian', 'imagenet/0.50/consistency', 'imagenet/0.50/smoothadv', 'imagenet/0.50/smoothmix']
+    >>> names("imagenet", sigma=0.5)[:2]
+    ['imagenet/0.50/gaussian', 'imagenet/0.50/consistency']
     """
-    _known("data set", data, (row["data"] for row in rows().values()))
-    _known("method", method, (row["method"]["name"] for row in rows().values()))
+    every = rows()
+    _require_known("data set", data, [row["data"] for row in every.values()])
+    _require_known("method", method, [row["method"]["name"] for row in every.values()])
     pattern = spelled(pattern)
-    return [
-        name
-        for name, row in rows().items()
-        if (fnmatchcase(name, pattern) or fnmatchcase(name, pattern.rstrip("/") + "/*"))
-        and data in (None, row["data"])
-        and method in (None, row["method"]["name"])
-        and (sigma is None or math.isclose(row["method"]["sigma"], sigma))
-    ]
+    found = []
+    for name, row in every.items():
+        if not _matches(name, pattern):
+            continue
+        if data is not None and row["data"] != data:
+            continue
+        if method is not None and row["method"]["name"] != method:
+            continue
+        if sigma is not None and not math.isclose(row["method"]["sigma"], sigma):
+            continue
+        found.append(name)
+    return found
+
+
+def _matches(name: str, pattern: str) -> bool:
+    folder = pattern.rstrip("/") + "/*"
+    return fnmatchcase(name, pattern) or fnmatchcase(name, folder)
 
 
 def get(name: str, *, fidelity: Fidelity = "official") -> Preset:
@@ -95,48 +115,53 @@ def get(name: str, *, fidelity: Fidelity = "official") -> Preset:
     >>> get("mnist/0.50/smoothmix-eta5").published.acr
     1.694
     """
-    row, name = _row(name), spelled(name)
-    first = {key: row["method"][key] for key in ("name", "sigma")}
-    method = {**first, **row["method"], "fidelity": "official"}
-    settings = {
-        key: value
-        for key, value in row.items()
-        if key not in ("about", "note", "paper", "published")
-    }
-    config = from_table(
-        RunConfig, {**settings, "method": method, "preset": name}, where=f"preset {name}"
-    )
+    row = _row(name)
+    name = spelled(name)
+    # The name and sigma first: config.toml shows the settings in this order.
+    identity = {"name": row["method"]["name"], "sigma": row["method"]["sigma"]}
+    settings = {key: value for key, value in row.items() if key not in ABOUT_THE_ROW}
+    settings["method"] = {**identity, **row["method"], "fidelity": "official"}
+    settings["preset"] = name
+    published = None
+    if "published" in row:
+        published = _published(row["published"])
     preset = Preset(
         name=name,
         about=row["about"],
-        config=config,
-        published=_published(row["published"]) if "published" in row else None,
+        config=from_table(RunConfig, settings, where=f"preset {name}"),
+        published=published,
         note=row.get("note", ""),
     )
-    return preset if fidelity == "official" else with_fidelity(preset, fidelity)
+    if fidelity == "official":
+        return preset
+    return with_fidelity(preset, fidelity)
+
+
+ABOUT_THE_ROW = ("about", "note", "paper", "published")
+"""Keys of a row that are not settings of the run."""
 
 
 def with_fidelity(preset: Preset, fidelity: Fidelity) -> Preset:
-    """The preset as the paper's text has it (`paper`) or as its tables were made (`official`).
+    """The preset as the paper describes it (`paper`) or as its tables were made (`official`).
 
-    Only the settings in which the two differ are touched, so that a preset may have been altered otherwise.
+    Only the settings in which the two differ change, so the preset may have been altered otherwise.
     """
-    _known("fidelity", fidelity, FIDELITIES)
-    told = _row(preset.name).get("paper", {})
-    recipe: dict[str, Any] = dict(PAPER_RECIPE)
+    _require_known("fidelity", fidelity, FIDELITIES)
+    config = preset.config
+    method_changes = _row(preset.name).get("paper", {})
+    recipe_changes: dict[str, Any] = dict(PAPER_RECIPE)
     if fidelity == "official":
         official = get(preset.name).config
-        told = {key: official.method[key] for key in told}
-        recipe = {key: getattr(official.recipe, key) for key in PAPER_RECIPE}
-    config = preset.config
-    method = {**config.method, **told, "fidelity": fidelity}
-    return replace(
-        preset, config=replace(config, method=method, recipe=replace(config.recipe, **recipe))
-    )
+        method_changes = {key: official.method[key] for key in method_changes}
+        recipe_changes = {key: getattr(official.recipe, key) for key in PAPER_RECIPE}
+    method = {**config.method, **method_changes, "fidelity": fidelity}
+    recipe = replace(config.recipe, **recipe_changes)
+    return replace(preset, config=replace(config, method=method, recipe=recipe))
 
 
 def to_toml(preset: Preset) -> str:
-    """The settings as `smoothmix train --config` reads them, the published numbers above them as comments."""
+    """The settings for `smoothmix train --config`, with the published numbers as comments."""
+    # That module needs the classes of this one.
     from smoothmix.presets._text import render
 
     return render(preset)
@@ -152,33 +177,38 @@ def spelled(name: str) -> str:
 
 
 def _row(name: str) -> dict[str, Any]:
-    """The row of the preset files, or an error with the nearest names (all of them would fill the screen)."""
-    every, meant = rows(), spelled(name)
-    if meant in every:
-        return every[meant]
-    near = (
-        get_close_matches(meant, every, n=3)
-        or [known for known in every if name and name in known][:3]
-    )
-    hint = f"did you mean {' or '.join(map(repr, near))}? (`smoothmix presets` lists all)"
-    raise UsageError(
-        f"unknown preset {name!r}: {hint if near else '`smoothmix presets` lists all'}"
-    )
+    """The row of the preset files, or an error with the nearest names."""
+    every = rows()
+    full_name = spelled(name)
+    if full_name in every:
+        return every[full_name]
+    near = get_close_matches(full_name, every, n=3)
+    if not near and name:
+        near = [known for known in every if name in known][:3]
+    # All names would fill the screen.
+    hint = "`smoothmix presets` lists all"
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}? ({hint})"
+    raise UsageError(f"unknown preset {name!r}: {hint}")
 
 
 def _published(table: Mapping[str, Any]) -> Published:
-    """The numbers of a row, its columns joined with the radii they stand under."""
+    """The numbers of a row, its columns joined with their radii."""
     numbers = dict(table)
-    radii = {"accuracy": numbers.pop("radii")}
-    radii["accuracy_mean"] = radii["accuracy_deviation"] = numbers.pop("seed_radii", [])
-    columns: dict[str, Any] = {
-        key: dict(zip(at, numbers.pop(key, []), strict=True)) for key, at in radii.items()
+    radii = numbers.pop("radii")
+    seed_radii = numbers.pop("seed_radii", [])
+    radii_of = {
+        "accuracy": radii,
+        "accuracy_mean": seed_radii,
+        "accuracy_std": seed_radii,
     }
-    return Published(**columns, **numbers)
+    for column, at in radii_of.items():
+        numbers[column] = dict(zip(at, numbers.get(column, []), strict=True))
+    return Published(**numbers)
 
 
-def _known(kind: str, value: str | None, choices: Any) -> None:
-    """Refuse a filter that can fit nothing because its value is no name at all."""
+def _require_known(kind: str, value: str | None, choices: Iterable[str]) -> None:
+    """Refuse a filter that can match nothing because its value is no name at all."""
     every = list(dict.fromkeys(choices))
     if value is not None and value not in every:
         raise unknown_name(kind, value, every)

@@ -1,4 +1,7 @@
-"""Reading of the preset files: each row merged with what its file says for all rows and for its method."""
+"""Reading of the preset files.
+
+Each row is merged with what its file says for all rows and for its method.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ FILES = ("mnist", "cifar10", "imagenet", "ablation", "quick", "quick_mnist")
 
 @cache
 def rows() -> dict[str, Table]:
-    """All rows by name, in the order of the files. Read only: callers build values from it."""
+    """All rows by name, in the order of the files. Do not change them: they are read once."""
     every: dict[str, Table] = {}
     for file in FILES:
         text = files(__package__).joinpath(f"{file}.toml").read_text(encoding="utf-8")
@@ -28,26 +31,28 @@ def rows() -> dict[str, Table]:
 def _read(table: Table) -> list[tuple[str, Table]]:
     merged = []
     for row in table["preset"]:
-        of_method = table.get("for", {}).get(row["method"]["name"], {})
-        full = merge(merge(table["defaults"], of_method), row)
+        for_method = table.get("for", {}).get(row["method"]["name"], {})
+        full = merge(merge(table["defaults"], for_method), row)
         merged.append((full.pop("name"), full))
     return merged
 
 
 def merge(base: Table, over: Table) -> Table:
-    """A new table with both tables' keys; where both have one, tables are merged and the second's value wins.
+    """A new table with the keys of both; nested tables are merged, otherwise `over` wins.
 
     >>> merge({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"y": 5}})
     {'a': {'x': 1, 'y': 5}, 'b': 3}
     """
-    joined = {
-        key: merge(value, {}) if isinstance(value, dict) else value for key, value in base.items()
-    }
+    merged = {}
+    for key, value in base.items():
+        # Nested tables are copied: callers change what they get, and `rows` is cached.
+        merged[key] = merge(value, {}) if isinstance(value, dict) else value
     for key, value in over.items():
-        below = joined.get(key, {})
-        joined[key] = (
-            merge(below if isinstance(below, dict) else {}, value)
-            if isinstance(value, dict)
-            else value
-        )
-    return joined
+        if not isinstance(value, dict):
+            merged[key] = value
+            continue
+        below = merged.get(key)
+        if not isinstance(below, dict):
+            below = {}
+        merged[key] = merge(below, value)
+    return merged

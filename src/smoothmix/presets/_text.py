@@ -1,15 +1,14 @@
-"""A preset as text: TOML that a run can be started from, what was published as comments above it."""
+"""A preset as text: TOML to start a run from, with the published numbers as comments above it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from smoothmix._io.toml import to_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from smoothmix.presets import Preset, Published
 
 WIDTH = 110
@@ -28,23 +27,27 @@ def render(preset: Preset) -> str:
 
 
 def _numbers(published: Published) -> list[str]:
-    lines = [f"Published: ACR {published.acr:.3f}. {published.source}"]
-    lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy))
+    # The paper prints whole percentages for some data sets and one decimal for others.
     whole = all(value.is_integer() for value in published.accuracy.values())
-    lines += _columns(
-        "certified %", (f"{value:.{0 if whole else 1}f}" for value in published.accuracy.values())
-    )
-    if published.acr_mean is not None:
-        lines += [f"Over five seeds: ACR {published.acr_mean:.4f} ± {published.acr_deviation:.4f}"]
-        lines += _columns("radius", (f"{radius:.2f}" for radius in published.accuracy_mean))
-        lines += _columns(
-            "certified %", (f"{value:.2f}" for value in published.accuracy_mean.values())
-        )
-        lines += _columns(
-            "deviation", (f"{value:.2f}" for value in published.accuracy_deviation.values())
-        )
-    return lines
+    digits = 0 if whole else 1
+    lines = [
+        f"Published: ACR {published.acr:.3f}. {published.source}",
+        _columns("radius", published.accuracy, digits=2),
+        _columns("certified %", published.accuracy.values(), digits=digits),
+    ]
+    if published.acr_mean is None:
+        return lines
+    return [
+        *lines,
+        f"Over five seeds: ACR {published.acr_mean:.4f} ± {published.acr_std:.4f}",
+        _columns("radius", published.accuracy_mean, digits=2),
+        _columns("certified %", published.accuracy_mean.values(), digits=2),
+        _columns("std", published.accuracy_std.values(), digits=2),
+    ]
 
 
-def _columns(head: str, cells: Iterable[str]) -> list[str]:
-    return [f"  {head:<12}" + "".join(f"{cell:>{COLUMN}}" for cell in cells)]
+def _columns(head: str, values: Iterable[float], *, digits: int) -> str:
+    line = f"  {head:<12}"
+    for value in values:
+        line += f"{value:>{COLUMN}.{digits}f}"
+    return line

@@ -60,11 +60,11 @@ def published_row(measured: Measured) -> PublishedRow | None:
         acr, percents, digits = row.acr_mean, row.accuracy_mean, 4
     deviations_away = None
     # With a part of the images, their selection moves the ACR far more than a seed does.
-    if row.acr_deviation and cut.comparable and not cut.images:
-        deviations_away = (paper_acr((measured,)) - acr) / row.acr_deviation
+    if row.acr_std and cut.comparable and not cut.images:
+        deviations_away = (paper_acr((measured,)) - acr) / row.acr_std
     return PublishedRow(
         acr=acr,
-        deviation=row.acr_deviation,
+        deviation=row.acr_std,
         digits=digits,
         note=preset.note,
         accuracy={radius: percent / 100 for radius, percent in percents.items()},

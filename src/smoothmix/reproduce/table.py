@@ -82,9 +82,9 @@ def target(row: Reproduced) -> Target | None:
     if published is None:
         return None
     if published.acr_mean is None or row.main_table:
-        return Target(acr=published.acr, deviation=published.acr_deviation, seeds=1, digits=3)
+        return Target(acr=published.acr, deviation=published.acr_std, seeds=1, digits=3)
     return Target(
-        acr=published.acr_mean, deviation=published.acr_deviation, seeds=PUBLISHED_SEEDS, digits=4
+        acr=published.acr_mean, deviation=published.acr_std, seeds=PUBLISHED_SEEDS, digits=4
     )
 
 
@@ -187,7 +187,7 @@ def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
         Column(name="row", key="row"),
         Column(name="σ", key="sigma"),
         Column(name="seeds", key="seeds"),
-        *pair("ACR", "acr", "acr_deviation", judged=True),
+        *pair("ACR", "acr", "acr_std", judged=True),
         *pair("published ACR", "published_acr", "published_deviation", judged=False),
         Column(name="difference in deviations", key="difference_in_deviations"),
         Column(name="verdict", key="verdict"),
@@ -201,12 +201,10 @@ def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Row:
         target(row),
         verdict(row),
     )
-    acr = (ours.acr, ours.acr_deviation) if ours else (None, None)
+    acr = (ours.acr, ours.acr_std) if ours else (None, None)
     printed = (published.acr, published.deviation) if published else (None, None)
     shares = (
-        zip(ours.accuracy, ours.accuracy_deviation, strict=True)
-        if ours
-        else [(None, None)] * len(at)
+        zip(ours.accuracy, ours.accuracy_std, strict=True) if ours else [(None, None)] * len(at)
     )
     cells = (
         Cell(row.word),
