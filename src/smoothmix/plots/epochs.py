@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def _curve(ax: Axes, m: Measured, key: str, look: style.Look) -> Artist:
     for number, line in enumerate(m.training, start=1):
         epochs.append(line.get("epoch", number))
         values.append(scale * line.get(key, math.nan))
-    options = {"marker": ""}
+    options: dict[str, Any] = {"marker": ""}
     if key == "learning_rate":
         # The rate is constant within an epoch and jumps between two.
         options["drawstyle"] = "steps-mid"
