@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
 from smoothmix import networks
 from smoothmix.config import Precision
-from smoothmix.inference.sampler import Sampler
+from smoothmix.inference import Sampler, keep_freed_memory
 from smoothmix.noise.addresses import Domain
 
 SIGMA = 0.5
@@ -58,6 +58,7 @@ REFERENCE = "as the field writes it, fp32"
 
 def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     """The reference and ours, on the same weights."""
+    keep_freed_memory()  # as the command line does
     torch.manual_seed(0)
     ours = networks.build(network).eval()
     theirs = FieldLeNet().eval() if network == "lenet" else networks.build(network).eval()

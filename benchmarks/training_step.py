@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
 from smoothmix import networks
-from smoothmix.inference.malloc import keep_freed_memory
+from smoothmix.inference import keep_freed_memory
 from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
 
 SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
@@ -134,7 +134,7 @@ CASES = {
 
 def our_loss(method: Method, model: nn.Module, batch: Batch) -> Tensor:
     """The step's loss by this package."""
-    keep_freed_memory()  # as the trainer does
+    keep_freed_memory()  # as the command line does
     return method.loss(model, batch.x, batch.y, epoch=EPOCH, noise=batch.noise, mix=batch.mix).total
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 import smoothmix as sm
 from smoothmix.errors import UsageError
 from smoothmix.inference.fusion import fused
-from smoothmix.inference.prepare import engine_name, prepared
+from smoothmix.inference.prepare import engine_name, prepare_network
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
 from tests.conftest import Run
@@ -74,7 +74,7 @@ def convolutions() -> nn.Sequential:
 @pytest.mark.parametrize("where", ["0", "1", "2", "3", ""])
 @pytest.mark.parametrize("before", [True, False], ids=["pre-hook", "hook"])
 def test_hooks_are_heard_and_do_their_work(where: str, before: bool) -> None:
-    """What they do on larger input only, the trial could not see."""
+    """What they do on larger input only, the probe could not see."""
     model, heard = convolutions(), []
 
     def clamp_input(module: nn.Module, given: tuple[Tensor]) -> Tensor:
@@ -91,7 +91,7 @@ def test_hooks_are_heard_and_do_their_work(where: str, before: bool) -> None:
         if before
         else module.register_forward_hook(clamp_output)
     )
-    ready, images = prepared(model, SHAPE, block=4), 9 * torch.randn(4, *SHAPE)
+    ready, images = prepare_network(model, SHAPE, batch=4), 9 * torch.randn(4, *SHAPE)
     heard.clear()
     found = ready(images)
     assert len(heard) == 1

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from smoothmix import networks
 from smoothmix.config import FUSED
 from smoothmix.inference.fusion import FusedConvolution, folded, fused
-from smoothmix.inference.prepare import engine_name, piece_size, prepared
+from smoothmix.inference.prepare import engine_name, microbatch_size, prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
@@ -88,7 +88,7 @@ def test_votes_are_the_eager_votes_but_for_ties(name: str) -> None:
     """Draw by draw: where the fused network votes otherwise, the eager one was on the edge."""
     torch.manual_seed(2)
     model, image = with_statistics(NETWORKS[name]()), torch.rand(3, 32, 32)
-    ready = prepared(model, image.shape, block=256)
+    ready = prepare_network(model, image.shape, batch=256)
     assert ready.engine == FUSED
     noise = randomness.standard_normal(
         randomness.DrawRange(0, Domain.ESTIMATION, 0, 0, 512), (3, 32, 32)
@@ -116,7 +116,7 @@ def test_a_sampler_counts_nearly_the_same_votes_with_either_engine() -> None:
 def test_the_network_is_left_as_it_was() -> None:
     model = NETWORKS["in place"]().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    ready = prepared(model, (3, 32, 32), block=8)
+    ready = prepare_network(model, (3, 32, 32), batch=8)
     ready(torch.rand(4, 3, 32, 32))
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -158,7 +158,7 @@ class Clamps(Overwrites):
 
 
 class OverwritesAView(Overwrites):
-    """By another name, which only a trial can tell."""
+    """By another name, which only a probe shows."""
 
     def overwrite(self, x: Tensor) -> None:
         x[:, 0].clamp_(0, 1)
@@ -170,7 +170,7 @@ def test_a_network_that_cannot_be_fused_runs_as_it_is_written(network: type[nn.M
     model, images = network().eval(), torch.rand(4, 3, 8, 8) + torch.randn(4, 3, 8, 8)
     with torch.inference_mode():
         expected = model(images.clone())
-    ready = prepared(model, (3, 8, 8), block=4)
+    ready = prepare_network(model, (3, 8, 8), batch=4)
     assert ready.engine == "torch-cpu"
     torch.testing.assert_close(ready(images.clone()), expected)
 
@@ -228,14 +228,14 @@ def test_the_engine_has_a_name(name: str, options: dict[str, str], engine: str) 
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 224, 224), (3, 2000, 2000), (7,)])
-@pytest.mark.parametrize("block", [1, 5, 256])
-def test_pieces_are_within_the_block(shape: tuple[int, ...], block: int) -> None:
-    assert 1 <= piece_size(shape, block) <= block
+@pytest.mark.parametrize("batch", [1, 5, 256])
+def test_microbatches_are_within_the_batch(shape: tuple[int, ...], batch: int) -> None:
+    assert 1 <= microbatch_size(shape, batch) <= batch
 
 
-def test_pieces_do_not_change_what_is_computed() -> None:
+def test_microbatches_do_not_change_what_is_computed() -> None:
     torch.manual_seed(0)
     model, images = with_statistics(NETWORKS["in place"]()), torch.rand(40, 3, 128, 128)
-    ready = prepared(model, (3, 128, 128), block=40)
-    assert ready.piece == 16
+    ready = prepare_network(model, (3, 128, 128), batch=40)
+    assert ready.microbatch == 16
     torch.testing.assert_close(ready(images), ready.network(images).detach(), rtol=1e-4, atol=1e-5)

@@ -13,7 +13,7 @@ from torch import nn
 from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_images, doubts
-from smoothmix.inference.prepare import Prepared
+from smoothmix.inference.prepare import PreparedNetwork
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks.modes import eval_mode
 from smoothmix.networks.noisy import noisy_logits
@@ -244,9 +244,13 @@ def test_every_forward_runs_on_one_thread_from_the_first_on(block: int) -> None:
     try:
         model = CountsThreads()
         with sampler(model, block=block) as counting:
-            # Ready without a trial forward, which runs in the caller's thread, whose limit is set already.
-            counting._ready = Prepared(
-                "torch-cpu", model, torch.device("cpu"), "fp32", block, channels_last=False
+            # Ready without a probe, which runs in the caller's thread, whose limit is set already.
+            counting._ready = PreparedNetwork(
+                engine="torch-cpu",
+                network=model,
+                device=torch.device("cpu"),
+                precision="fp32",
+                microbatch=block,
             )
             counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 60)
     finally:

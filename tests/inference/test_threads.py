@@ -16,15 +16,11 @@ from torch.nn.utils import weight_norm
 
 import smoothmix as sm
 from smoothmix import networks
+from smoothmix.inference.copies import OneAtATime, copy_sharing_weights
 from smoothmix.inference.fusion import fused
-from smoothmix.inference.prepare import (
-    OneAtATime,
-    engine_on,
-    one_thread_per_forward,
-    own_copy,
-    prepared,
-)
+from smoothmix.inference.prepare import engine_on, prepare_network
 from smoothmix.inference.sampler import Sampler
+from smoothmix.inference.threads import one_thread_per_forward
 from smoothmix.noise.addresses import Domain
 from tests.conftest import small_convnet
 
@@ -182,7 +178,7 @@ def test_a_copy_has_the_weights_of_the_network_and_not_its_mode() -> None:
     model(
         torch.rand(4, 784)
     )  # now weight_norm holds a computed weight, which alone would refuse to be copied
-    copied = own_copy(model)
+    copied = copy_sharing_weights(model)
     assert copied is not None
     assert not copied.training
     assert model.training
@@ -194,14 +190,14 @@ def test_a_copy_has_the_weights_of_the_network_and_not_its_mode() -> None:
 def test_weights_that_are_tied_stay_tied() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight = model[0].weight
-    copied = own_copy(model)
+    copied = copy_sharing_weights(model)
     assert copied is not None
     assert copied[0].weight is copied[1].weight
 
 
 def test_what_has_no_copy_is_run_by_one_thread_at_a_time() -> None:
-    assert own_copy(Uncopyable()) is None
-    assert isinstance(prepared(Uncopyable(), (1, 28, 28), block=8).network, OneAtATime)
+    assert copy_sharing_weights(Uncopyable()) is None
+    assert isinstance(prepare_network(Uncopyable(), (1, 28, 28), batch=8).network, OneAtATime)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -264,7 +264,7 @@ def file_settings(
         images=available if maximum is None else min(available, maximum),
         shard=shard,
         engine=ready.engine,
-        probe=ready.trial,
+        probe=ready.probe,
         noise=randomness.SCHEME,
         versions=software_versions(),
     )

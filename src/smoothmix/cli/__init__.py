@@ -34,6 +34,7 @@ from smoothmix.cli import (
     train,
 )
 from smoothmix.errors import SmoothmixError
+from smoothmix.inference.malloc import keep_freed_memory
 from smoothmix.version import __version__
 
 MISUSE_EXIT_CODE = 2
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokens = [token for token in tokens if token != "--debug"]
     warnings.showwarning = partial(_show_warning, debug=debug)
     _allow_imports_from_working_folder()
+    # This process is ours alone. The library leaves the allocator of its caller's process alone.
+    keep_freed_memory()
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
     except ReportedByRankZero as error:

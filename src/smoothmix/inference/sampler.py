@@ -26,7 +26,8 @@ from smoothmix.config import (
     require_whole,
 )
 from smoothmix.errors import SmoothmixError, UsageError
-from smoothmix.inference.prepare import Prepared, one_thread_per_forward, prepared
+from smoothmix.inference.prepare import PreparedNetwork, prepare_network
+from smoothmix.inference.threads import one_thread_per_forward
 from smoothmix.networks.modes import device_of, has_own_mode
 from smoothmix.noise import GAUSSIAN, Noise
 from smoothmix.noise.addresses import GRAIN, Domain, DrawRange
@@ -78,7 +79,7 @@ class Sampler:
     """Forwards that run side by side, within the context."""
     _held: ExitStack = field(init=False, repr=False, default_factory=ExitStack)
     _pool: ThreadPoolExecutor = field(init=False, repr=False)
-    _ready: Prepared | None = field(init=False, repr=False, default=None)
+    _ready: PreparedNetwork | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         require(
@@ -183,7 +184,7 @@ class Sampler:
             _cancel(futures)
         return counts
 
-    def rehearse(self, shape: Sequence[int]) -> Prepared:
+    def rehearse(self, shape: Sequence[int]) -> PreparedNetwork:
         """The network made ready, and run on an image of this shape: what is wrong with it is said before any work."""
         ready = self._prepared(shape)
         self._votes_at_once(
@@ -191,10 +192,10 @@ class Sampler:
         )
         return ready
 
-    def _prepared(self, shape: Sequence[int]) -> Prepared:
+    def _prepared(self, shape: Sequence[int]) -> PreparedNetwork:
         if self._ready is None:
-            ready = prepared(
-                self.model, shape, block=self.block, precision=self.precision, engine=self.engine
+            ready = prepare_network(
+                self.model, shape, batch=self.block, precision=self.precision, engine=self.engine
             )
             again = f"the network runs on {ready.engine} now, and ran on {self.recorded} a moment ago: try again"
             require(self.recorded in ("", ready.engine), again)
@@ -202,11 +203,17 @@ class Sampler:
         return self._ready
 
     def _block_votes(
-        self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
+        self,
+        ready: PreparedNetwork,
+        image: Tensor,
+        index: int,
+        domain: Domain,
+        first: int,
+        count: int,
     ) -> NDArray[np.int64]:
         # A whole block of large images would fill the memory. What is made at once is a grain of noise or more, in
-        # whole pieces, so that forwards are cut where they would be anyway.
-        each = ready.piece * -(-GRAIN // ready.piece)
+        # whole microbatches, so that forwards are cut where they would be anyway.
+        each = ready.microbatch * -(-GRAIN // ready.microbatch)
         votes = np.zeros(self.num_classes, dtype=np.int64)
         for start in range(first, first + count, each):
             votes += self._votes_at_once(
@@ -215,7 +222,13 @@ class Sampler:
         return votes
 
     def _votes_at_once(
-        self, ready: Prepared, image: Tensor, index: int, domain: Domain, first: int, count: int
+        self,
+        ready: PreparedNetwork,
+        image: Tensor,
+        index: int,
+        domain: Domain,
+        first: int,
+        count: int,
     ) -> NDArray[np.int64]:
         shape = tuple(image.shape)
         draws = DrawRange(self.seed, domain, index, first, count)

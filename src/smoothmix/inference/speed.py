@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.config import Engine, Precision
-from smoothmix.inference.prepare import engine_name, piece_size
+from smoothmix.inference.prepare import engine_name, microbatch_size
 from smoothmix.inference.sampler import Request, Sampler
 from smoothmix.noise.addresses import Domain
 
@@ -110,7 +110,7 @@ def _warmed_up(
     """A function that draws for about so many seconds and returns draws a second."""
     image = torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0))
     # An image for each thread, and few draws to begin with: a block of one would keep a single thread busy, and long.
-    draws = piece_size(shape, sampler.block) if sampler.device.type == "cpu" else sampler.block
+    draws = microbatch_size(shape, sampler.block) if sampler.device.type == "cpu" else sampler.block
     _seconds(sampler, image, threads, draws)  # what comes first has to prepare the network
     while _seconds(sampler, image, threads, draws) < seconds / 2 and draws < MOST_DRAWS:
         draws *= 2

@@ -16,7 +16,6 @@ from smoothmix._process.signals import Interrupted, Stopped, StopRequest
 from smoothmix.config import RunConfig
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
-from smoothmix.inference.malloc import keep_freed_memory
 from smoothmix.methods import Loss, Method
 from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import save_weights
@@ -73,8 +72,6 @@ class Trainer:
 
     def __post_init__(self) -> None:
         recipe = self.config.recipe
-        if self.device.type == "cpu":
-            keep_freed_memory()
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = SGD(
             self.model.parameters(),
