@@ -94,7 +94,9 @@ def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_file(
         kill_after(process, path, rows, how)
         if how == signal.SIGINT:
             assert process.returncode == 130
-            assert "run the same command again to resume from what was saved" in said(path).read_text()
+            assert (
+                "run the same command again to resume from what was saved" in said(path).read_text()
+            )
     assert 1 <= rows_in(path) < IMAGES, "it was really interrupted"
     with path.open("ab") as stream:
         stream.write(b"400\t3\t3\t0.2")  # a row that was being written when the machine went down
