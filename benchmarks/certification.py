@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
 from smoothmix import networks
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Precision
-from smoothmix.inference import Sampler, keep_freed_memory
+from smoothmix.inference import keep_freed_memory
 from smoothmix.noise.addresses import Domain
 
 SIGMA = 0.5
@@ -66,10 +67,9 @@ def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     image, draws = torch.rand(SHAPES[network]), DRAWS[network]
 
     def count(precision: Precision) -> np.ndarray:
-        with Sampler(
-            model=ours, sigma=SIGMA, num_classes=10, seed=0, precision=precision
-        ) as sampler:
-            return sampler.votes(image, 0, Domain.ESTIMATION, draws)
+        smoothed = Smoothed(ours, sigma=SIGMA, num_classes=10, precision=precision)
+        with smoothed.open(image.shape, seed=0) as sampler:
+            return sampler.votes(image, 0, Domain.ESTIMATION, stop=draws)
 
     counting = {f"smoothmix, {precision}": partial(count, precision) for precision in PRECISIONS}
     return {REFERENCE: lambda: reference_votes(theirs, image, draws), **counting}

@@ -10,7 +10,7 @@ import pytest
 from smoothmix.analysis import Measured, measure, warnings_about
 from smoothmix.certificates import settings_path
 from smoothmix.certify.dataset import certify_dataset
-from smoothmix.certify.loop import Budget
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.config import TESTED_ON_TRAINING, Certification, RunConfig
 from smoothmix.errors import CertificateError
 from smoothmix.stats.anytime import Stopping
@@ -59,19 +59,19 @@ def test_votes_that_cannot_be_checked_are_said_to_be(tmp_path: Path) -> None:
 def test_images_that_were_given_up_for_lack_of_time_are_counted(
     rules: Stopping, tmp_path: Path
 ) -> None:
-    def certified(name: str, budget: Budget) -> Measured:
+    def certified(name: str, time_limit: TimeLimit) -> Measured:
         how = Certification(sigma=0.5)
         path = tmp_path / name
         certify_dataset(
-            IsBright(), images(), how, path=path, model_name="b", stopping=rules, budget=budget
+            IsBright(), images(), how, path=path, model_name="b", stopping=rules, time_limit=time_limit
         )
         return measure(path)
 
     def given_up(measured: Measured) -> list[str]:
         return [note for note in measured.notes if "not decided" in note]
 
-    assert given_up(certified("whole.tsv", Budget())) == []
-    found = certified("short.tsv", Budget(seconds_per_image=1e-9))
+    assert given_up(certified("whole.tsv", TimeLimit())) == []
+    found = certified("short.tsv", TimeLimit(seconds_per_image=1e-9))
     undecided = (
         20 if rules.tolerance else 1
     )  # the radius is settled at once but for the one image that is on its edge

@@ -235,7 +235,7 @@ def test_a_cut_last_line_is_left_out_and_said(tmp_path: Path) -> None:
             "line 4: radius must be a number of zero or more and 1e.12 at most",
         ),
         ("20\t9\t-1\t0.5\t0\n", "line 4: 5 columns, where the header has 6"),
-        ("0\t9\t-1\t0.5\t0\t1\n", "line 4: image 0 is there already, in line 2"),
+        ("0\t9\t-1\t0.5\t0\t1\n", "line 4: image 0 has a row already, in line 2"),
         ("x\t9\t-1\t0.5\t0\t1\n", "line 4: idx must be a whole number"),
         ("22\t9\t-2\t0.5\t0\t1\n", "line 4: predict must be"),
         ("22\t9\t9\t0.5\t2\t1\n", "line 4: correct must be 0 or 1"),

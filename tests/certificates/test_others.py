@@ -12,7 +12,7 @@ from smoothmix import certificates
 from smoothmix._io.locks import exclusive, is_held
 from smoothmix.certificates import read, writing
 from smoothmix.certificates.file import HEADER
-from smoothmix.certificates.shards import divide
+from smoothmix.certificates.shards import split_run
 from smoothmix.errors import SmoothmixError, UsageError
 from tests.conftest import Run
 from tests.helpers.certification import run_settings
@@ -59,14 +59,14 @@ def test_settings_of_something_else_are_not_overwritten(tmp_path: Path, smoothmi
     for write in (
         lambda: writing(tmp_path / "exp1.tsv", SETTINGS).__enter__(),
         lambda: certificates.save(read(own), tmp_path / "exp1.tsv"),
-        lambda: divide(tmp_path / "exp1.tsv", SETTINGS, asked=2, usual=2),
+        lambda: split_run(tmp_path / "exp1.tsv", SETTINGS, requested=2, default=2),
     ):
         with pytest.raises(
             UsageError, match=r"exp1\.toml, which is there and is something else or damaged"
         ):
             write()
     refused = smoothmix("certificates", "recompute", "c.tsv", "--alpha", 0.01, "--out", "exp1.tsv")
-    assert (refused.code, "exp1.toml: is there already; choose another --out" in refused.err) == (
+    assert (refused.code, "exp1.toml: exists already; choose another --out" in refused.err) == (
         2,
         True,
     )

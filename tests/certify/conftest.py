@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from smoothmix.inference.sampler import Request, Sampler
+from smoothmix.inference.sampler import ImageDraws, Sampler
 
 
 @pytest.fixture
@@ -14,8 +14,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many draws were made, call by call."""
     spent, tally = [], Sampler.tally
 
-    def counted(self: Sampler, requests: Sequence[Request], **others: object) -> object:
-        found = tally(self, requests, **others)  # type: ignore[arg-type]
+    def counted(self: Sampler, ranges: Sequence[ImageDraws], **others: object) -> object:
+        found = tally(self, ranges, **others)  # type: ignore[arg-type]
         spent.append(int(found.sum()))
         return found
 

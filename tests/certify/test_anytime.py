@@ -13,10 +13,10 @@ import torch
 from scipy.stats import norm
 
 from smoothmix import data
-from smoothmix.certificates import read, recompute, verify
+from smoothmix.certificates import Selection, read, recompute, verify
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
-from smoothmix.certify.loop import Budget
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
@@ -67,11 +67,16 @@ def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
         how(),
         path=tmp_path / "a.tsv",
         model_name="linear",
-        skip=5,
+        selection=Selection(skip=5),
         stopping=stopping,
     )
     slow = certify_dataset(
-        model, dataset, how(n=20_000), path=tmp_path / "e.tsv", model_name="linear", skip=5
+        model,
+        dataset,
+        how(n=20_000),
+        path=tmp_path / "e.tsv",
+        model_name="linear",
+        selection=Selection(skip=5),
     )
     truth = true_radius[::5]
     assert (quick.radius > truth).sum() <= 2  # 200 images at alpha 0.001
@@ -97,7 +102,7 @@ def test_a_tolerance_is_met_or_the_budget_spent(
         how(),
         path=tmp_path / "a.tsv",
         model_name="linear",
-        skip=50,
+        selection=Selection(skip=50),
         stopping=stopping,
     )
     drawn = np.array([row.n for row in file.rows])
@@ -118,7 +123,7 @@ def test_the_budget_is_whole_blocks_and_recorded(
         how(),
         path=tmp_path / "a.tsv",
         model_name="linear",
-        skip=250,
+        selection=Selection(skip=250),
         stopping=stopping,
     )
     assert {row.n for row in file.rows} == {1024}
@@ -135,7 +140,15 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
 ) -> None:
     few, many = Stopping(radii=(0.5,), max_draws=4096), Stopping(radii=RADII, max_draws=20_000)
     path = tmp_path / "grown.tsv"
-    certify_dataset(model, dataset, how(), path=path, model_name="linear", skip=20, stopping=few)
+    certify_dataset(
+        model,
+        dataset,
+        how(),
+        path=path,
+        model_name="linear",
+        selection=Selection(skip=20),
+        stopping=few,
+    )
     before = {row.idx: row.n for row in read(path).rows}
     grown = extend_dataset(model, dataset, how(), path=path, stopping=many)
     straight = certify_dataset(
@@ -144,7 +157,7 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
         how(),
         path=tmp_path / "straight.tsv",
         model_name="linear",
-        skip=20,
+        selection=Selection(skip=20),
         stopping=many,
     )
     # Rounds are cut otherwise where the smaller budget ended, so that a few images stop a round apart.
@@ -169,10 +182,18 @@ def test_what_must_not_be_extended_is_refused(
     model: Linear, dataset: MemoryDataset, tmp_path: Path
 ) -> None:
     exact, any_time = tmp_path / "e.tsv", tmp_path / "a.tsv"
-    certify_dataset(model, dataset, how(n=512), path=exact, model_name="linear", skip=500)
+    certify_dataset(
+        model, dataset, how(n=512), path=exact, model_name="linear", selection=Selection(skip=500)
+    )
     rules = Stopping(max_draws=512)
     certify_dataset(
-        model, dataset, how(), path=any_time, model_name="linear", skip=500, stopping=rules
+        model,
+        dataset,
+        how(),
+        path=any_time,
+        model_name="linear",
+        selection=Selection(skip=500),
+        stopping=rules,
     )
     with pytest.raises(UsageError, match="looking at the result before drawing more"):
         extend_dataset(model, dataset, how(), path=exact, stopping=rules)
@@ -185,7 +206,13 @@ def test_what_must_not_be_extended_is_refused(
         extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
     with pytest.raises(UsageError, match="other settings: the guarantee is exact, n 512 there"):
         certify_dataset(
-            model, dataset, how(n=512), path=exact, model_name="linear", skip=500, stopping=rules
+            model,
+            dataset,
+            how(n=512),
+            path=exact,
+            model_name="linear",
+            selection=Selection(skip=500),
+            stopping=rules,
         )
 
 
@@ -197,7 +224,7 @@ def test_wrong_images_may_be_skipped(model: Linear, dataset: MemoryDataset, tmp_
         how(skip_wrong=True),
         path=tmp_path / "a.tsv",
         model_name="linear",
-        skip=100,
+        selection=Selection(skip=100),
         stopping=Stopping(max_draws=256),
     )
     assert {row.n for row in file.rows if row.selected != row.label} == {0}
@@ -216,7 +243,7 @@ def test_time_that_is_up_leaves_a_valid_beginning(
         path=path,
         model_name="linear",
         stopping=rules,
-        budget=Budget(seconds=1.5),
+        time_limit=TimeLimit(seconds=1.5),
     )
     assert time.monotonic() - started < 20
     assert part.missing
@@ -230,9 +257,9 @@ def test_time_that_is_up_leaves_a_valid_beginning(
         how(),
         path=tmp_path / "b.tsv",
         model_name="linear",
-        maximum=5,
+        selection=Selection(maximum=5),
         stopping=rules,
-        budget=Budget(seconds_per_image=1e-9),
+        time_limit=TimeLimit(seconds_per_image=1e-9),
     )
     assert {row.n for row in given_up.rows} == {256}
 
@@ -243,11 +270,19 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
     path = tmp_path / "a.tsv"
     few, many = Stopping(max_draws=512), Stopping(max_draws=4096)
     certify_dataset(
-        model, dataset, how(), path=path, model_name="linear", maximum=400, stopping=few
+        model,
+        dataset,
+        how(),
+        path=path,
+        model_name="linear",
+        selection=Selection(maximum=400),
+        stopping=few,
     )
     before = path.read_text()
     with suppress(SmoothmixError):  # on a slow machine no image is finished by then, which is said
-        extend_dataset(model, dataset, how(), path=path, stopping=many, budget=Budget(seconds=0.4))
+        extend_dataset(
+            model, dataset, how(), path=path, stopping=many, time_limit=TimeLimit(seconds=0.4)
+        )
     assert (tmp_path / "a-extending.toml").exists()
     assert path.read_text() == before  # the file is the old one until the new one is whole
     with pytest.raises(
@@ -266,7 +301,8 @@ def test_a_batch_of_anyones_images(
     smoothed = Smoothed(model, sigma=SIGMA, num_classes=2)
     found = smoothed.certify(dataset.images(range(20)), seed=0, stopping=Stopping(radii=(0.25,)))
     assert (
-        found.label.numpy()[true_radius[:20] > 0.1] == dataset.labels[:20][true_radius[:20] > 0.1]
+        found.prediction.numpy()[true_radius[:20] > 0.1]
+        == dataset.labels[:20][true_radius[:20] > 0.1]
     ).all()
     assert (found.radius.numpy() <= true_radius[:20]).all()
     assert found.counts.sum(1).min() < 2000
@@ -281,7 +317,7 @@ def test_the_votes_hold_at_another_alpha(
         how(),
         path=tmp_path / "a.tsv",
         model_name="linear",
-        skip=100,
+        selection=Selection(skip=100),
         stopping=Stopping(radii=(0.5,), max_draws=4096),
     )
     easier = recompute(file, alpha=0.05)
@@ -306,7 +342,7 @@ class TestStopAbstaining:
                     how(n=5000, stop_abstaining=stop),
                     path=tmp_path / f"{name}{stop}.tsv",
                     model_name="linear",
-                    skip=25,
+                    selection=Selection(skip=25),
                 )
                 for stop in (False, True)
             )
@@ -343,7 +379,7 @@ def test_rules_are_the_same_however_they_are_written(
             how(),
             path=tmp_path / "a.tsv",
             model_name="linear",
-            skip=500,
+            selection=Selection(skip=500),
             stopping=rules,
         )
         for _ in range(2)

@@ -232,13 +232,13 @@ def test_a_file_without_its_settings_is_not_continued(
 
 
 def test_memory_does_not_grow_with_the_number_of_draws() -> None:
-    """Counts are kept, not samples: what certification adds at n=100,000 is what a block needs."""
+    """Counts are kept, not samples: what certification adds at n=100,000 is what a batch needs."""
     script = """
 import resource, torch
 from smoothmix import networks
 from smoothmix.certify.smoothed import Smoothed
 model, image = networks.build("lenet").eval(), torch.rand(1, 1, 28, 28)
-smoothed = Smoothed(model, sigma=0.5, num_classes=10, block=1000)
+smoothed = Smoothed(model, sigma=0.5, num_classes=10, batch=1000)
 smoothed.certify(image, n0=10, n=10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 smoothed.certify(image, n0=100, n=DRAWS)
@@ -298,5 +298,5 @@ def test_other_versions_are_said_and_recorded(
     (tmp_path / "c.toml").write_text(re.sub('numpy = ".*"', 'numpy = "1.0"', text))
     done = smoothmix("certify", run_folder, *SETTINGS, "--max", 2, "--out", "c.tsv")
     assert done.code == 0
-    assert "was begun with numpy 1.0 and goes on with" in done.err
+    assert "was started with numpy 1.0 and is resumed with" in done.err
     assert f'numpy = "1.0, {np.__version__}"' in (tmp_path / "c.toml").read_text()

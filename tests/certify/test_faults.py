@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from smoothmix._io.locks import exclusive
+from smoothmix._process.progress import Progress
 from smoothmix._process.world import World
-from smoothmix.certificates import read
-from smoothmix.certificates import shards as parts
-from smoothmix.certificates.shards import Division, rows_in
+from smoothmix.certificates import read, shards
+from smoothmix.certificates.shards import Shard, ShardedRun, rows_in, split_run
 from smoothmix.certificates.tools import save
-from smoothmix.certify.dataset import Progress
 from smoothmix.errors import CertificateError
 from tests.conftest import Run
 from tests.helpers.certification import (
@@ -77,10 +76,10 @@ def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(
     )
     command = ("certify", *OPTIONS, "--skip", 10, "--shard", "1/2")
     settings = run_settings(skip=10)
-    waited_for: list[tuple[int, ...]] = []
+    notes: list[str] = []
 
     def on_progress(state: Progress) -> None:
-        waited_for.append(state.waiting_for)
+        notes.append(state.note)
 
     with jobs_in(tmp_path) as jobs:
         frozen = jobs.smoothmix(*command)
@@ -95,7 +94,9 @@ def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(
             target=certify_as, args=(ALONE, settings, path), kwargs={"on_progress": on_progress}
         )
         later.start()
-        until(lambda: rows_in(second) == 50 and waited_for[-1] == (1,), "the other part")
+        until(
+            lambda: rows_in(second) == 50 and notes[-1].endswith("with shard 1"), "the other part"
+        )
         assert not path.exists()
         os.kill(frozen.process.pid, signal.SIGKILL)
         later.join(timeout=60)
@@ -165,13 +166,13 @@ def test_a_process_that_dies_while_it_puts_parts_together_is_no_harm(
 ) -> None:
     path = tmp_path / "c.tsv"
     certify_as(ALONE, run_settings(), path, shards="1,2/3")
-    remove = parts._remove
+    remove = shards._remove
 
-    def die(some: list[parts.Part], whole: object) -> None:
+    def die(some: list[Shard], whole: object) -> None:
         remove(some[:removed], whole)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parts, "_remove", die)
+    monkeypatch.setattr(shards, "_remove", die)
     with pytest.raises(KeyboardInterrupt):
         certify_as(ALONE, run_settings(), path, shards="3/3")
     monkeypatch.undo()
@@ -187,26 +188,26 @@ def test_a_start_while_another_process_puts_the_parts_together(
 ) -> None:
     """It finds the file held, and then no parts any more."""
 
-    def die(division: Division) -> bool:
+    def die(run: ShardedRun) -> bool:
         raise KeyboardInterrupt
 
     path, settings = tmp_path / "c.tsv", run_settings()
     with monkeypatch.context() as patched:
-        patched.setattr(Division, "put_together", die)
+        patched.setattr(ShardedRun, "merge", die)
         with pytest.raises(KeyboardInterrupt):
             certify_as(ALONE, settings, path, shards="1,2,3/3")
-    division = parts.divide(path, settings, asked=None, usual=3)
-    assert not division.unfinished
-    assert not division.complete
+    run = split_run(path, settings, requested=None, default=3)
+    assert not run.unfinished
+    assert not run.complete
 
-    def meanwhile(part: parts.Part, settings: object) -> None:
-        if not division.complete:
-            save(division._merged(), path)
-            parts._remove(division.parts, read(path))
+    def meanwhile(shard: Shard, settings: object) -> None:
+        if not run.complete:
+            save(run._merged(), path)
+            shards._remove(run.shards, read(path))
 
-    monkeypatch.setattr(parts, "_refuse_more_images", meanwhile)
+    monkeypatch.setattr(shards, "_refuse_more_images", meanwhile)
     with exclusive(path):
-        assert parts.divide(path, settings, asked=None, usual=3).complete
+        assert split_run(path, settings, requested=None, default=3).complete
     assert_same(path, expected)
 
 

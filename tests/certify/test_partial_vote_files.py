@@ -1,9 +1,10 @@
-"""The file of images in work: whose votes it holds, and where these go when a run is cut otherwise or drawn further."""
+"""The journal of partial votes: whose votes it holds, and who resumes them."""
 
 from __future__ import annotations
 
 import errno
 import resource
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,30 +12,35 @@ import pytest
 from torch import Tensor
 
 from smoothmix._io.locks import allow_open_files
-from smoothmix._process.world import World
 from smoothmix.analysis import measure, what_differs
-from smoothmix.certificates import Certificate, FileSettings, read, tools
-from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
-from smoothmix.certificates.settings import load_settings, settings_path
-from smoothmix.certificates.shards import divide
-from smoothmix.certify.dataset import certify_dataset, certify_file, file_settings
+from smoothmix.certificates import Certificate, FileSettings, Selection, read
+from smoothmix.certificates.partial import Journal, PartialVotes, journal_path
+from smoothmix.certificates.settings import settings_path
+from smoothmix.certificates.shards import split_run
+from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
-from smoothmix.certify.loop import Budget
-from smoothmix.certify.workers import certify_together
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.config import Certification
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.stats.anytime import Stopping
 from tests.certify.test_partial_votes import HOW, IsBright, images
-from tests.helpers.certification import without_time
+from tests.conftest import Run
+from tests.helpers.certification import (
+    certify_settings,
+    certify_shards,
+    journals,
+    save_votes,
+    saved_votes,
+    settings_for,
+    without_time,
+)
 
 EXACT = Certification(sigma=0.5, n=2000)
 RULES = Stopping(radii=(0.5,), max_draws=2560)
 
 
 def settings(how: Certification = EXACT, rules: Stopping | None = None) -> FileSettings:
-    return file_settings(
-        IsBright(), images(), how, model_name="bright", weights="bright.pt", stopping=rules
-    )
+    return settings_for(IsBright(), images(), how, weights="bright.pt", stopping=rules)
 
 
 @pytest.fixture
@@ -42,54 +48,134 @@ def row(tmp_path: Path) -> Certificate:
     """Image 0 with two blocks of its votes."""
     how = replace(EXACT, n=512)
     whole = certify_dataset(
-        IsBright(), images(), how, path=tmp_path / "row" / "r.tsv", model_name="bright", maximum=1
+        IsBright(),
+        images(),
+        how,
+        path=tmp_path / "row" / "r.tsv",
+        model_name="bright",
+        selection=Selection(maximum=1),
     )
     return whole.rows[0]
 
 
-def test_votes_of_another_run_are_not_taken_up(tmp_path: Path, row: Certificate) -> None:
+def test_votes_of_another_run_are_not_resumed(tmp_path: Path, row: Certificate) -> None:
     path, other = tmp_path / "a.tsv", settings(replace(EXACT, seed=7))
-    keep_begun(path, other, [row])
-    assert load_begun(path, settings()) == {}
-    keep_begun(path, settings(), [row])
-    assert load_begun(path, settings()) == {
-        0: replace(row, seconds=load_begun(path, settings())[0].seconds)
-    }
-    begun_path(path).write_text("nonsense")
-    with pytest.warns(UserWarning, match="a-begun.tsv.*the images that it held are begun anew"):
-        assert load_begun(path, settings()) == {}
+    save_votes(path, other, [row])
+    assert saved_votes(path, settings()) == {}
+    save_votes(path, settings(), [row])
+    found = saved_votes(path, settings())[0]
+    assert found == replace(PartialVotes.of_row(row), seconds=found.seconds)
+    journal_path(path, settings()).write_text("nonsense")
+    with pytest.warns(UserWarning, match="holds no partial votes that can be read"):
+        assert saved_votes(path, settings()) == {}
 
 
-def test_a_full_disk_leaves_no_votes_under_the_settings_of_others(
+@pytest.mark.parametrize(
+    "other",
+    [replace(EXACT, n=5120), replace(EXACT, alpha=0.01), replace(EXACT, stop_abstaining=True)],
+    ids=str,
+)
+def test_other_rules_see_the_same_votes_only_in_an_extension(
+    tmp_path: Path, row: Certificate, other: Certification
+) -> None:
+    """They share the journal, since every draw votes the same, but may have stopped earlier."""
+    path = tmp_path / "a.tsv"
+    save_votes(path, settings(other), [row])
+    assert len(journals(path)) == 1
+    assert saved_votes(path, settings()) == {}
+    assert Journal(path, settings()).read(any_rules=True).keys() == {0}
+
+
+def test_a_full_disk_is_reported_and_leaves_what_was_saved_before(
     tmp_path: Path, row: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, other = tmp_path / "a.tsv", settings(replace(EXACT, seed=7))
-    keep_begun(path, other, [row])
+    path = tmp_path / "a.tsv"
+    save_votes(path, settings(), [row])
+    write = Journal._write
 
-    def full(path: Path, data: bytes) -> None:
+    def write_half(self: Journal, chunk: bytes) -> None:
+        write(self, chunk[: len(chunk) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    other = replace(row, idx=1)
     with monkeypatch.context() as patched:
-        patched.setattr(tools, "atomic_write", full)
+        patched.setattr(Journal, "_write", write_half)
         with pytest.raises(
-            SmoothmixError,
-            match=r"a-begun.tsv: the images in work could not be kept \(No space left",
+            SmoothmixError, match=r"the partial votes could not be saved \(No space left"
         ):
-            keep_begun(path, settings(), [row])
-    assert load_settings(begun_path(path)) == settings(), (
-        "the settings were written, and the rows were not"
-    )
-    assert load_begun(path, settings()) == {}
+            save_votes(path, settings(), [other])
+    assert set(saved_votes(path, settings())) == {0}
+    save_votes(path, settings(), [other])
+    assert set(saved_votes(path, settings())) == {0, 1}
 
 
-def test_damaged_settings_give_way_to_new_ones(tmp_path: Path, row: Certificate) -> None:
+def test_a_line_that_was_cut_off_costs_its_own_draws_only(tmp_path: Path, row: Certificate) -> None:
     path = tmp_path / "a.tsv"
-    keep_begun(path, settings(), [row])
-    settings_path(begun_path(path)).write_text("[[[")
-    with pytest.warns(UserWarning, match="begun anew"):
-        assert load_begun(path, settings()) == {}
-    keep_begun(path, settings(), [row])
-    assert set(load_begun(path, settings())) == {0}
+    save_votes(path, settings(), [row])
+    save_votes(path, settings(), [replace(row, idx=1)])
+    journal = journal_path(path, settings())
+    whole = journal.read_bytes()
+    last = whole.rstrip(b"\n").rfind(b"\n") + 1
+    for length in range(last, len(whole) - 1):
+        journal.write_bytes(whole[:length])
+        found = saved_votes(path, settings())
+        assert found[0].drawn == row.n
+        assert found[1].drawn == 0, "the selection stands in a line of its own"
+        save_votes(path, settings(), [replace(row, idx=2)])
+        assert saved_votes(path, settings())[2].drawn == row.n, "no line is glued to the cut one"
+
+
+def test_damage_anywhere_loses_draws_and_never_changes_a_vote(
+    tmp_path: Path, row: Certificate
+) -> None:
+    path = tmp_path / "a.tsv"
+    save_votes(path, settings(), [row])
+    journal = journal_path(path, settings())
+    whole = journal.read_bytes()
+    right = saved_votes(path, settings())[0]
+    for position in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        journal.write_bytes(damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = saved_votes(path, settings()).get(0)
+        assert found is None or found.drawn == 0 or found.counts == right.counts
+
+
+def ranges(path: Path, *stops: int) -> None:
+    """Append votes of image 0 up to each stop in turn, by a process each, that all begin at 0."""
+    for stop in stops:
+        votes = PartialVotes(selection_counts={1: 100}, counts={1: stop}, seconds=1.0)
+        Journal(path, settings()).append({0: votes})
+
+
+def test_no_draw_is_counted_twice_whoever_drew_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    ranges(path, 512, 256, 1024, 768, 1024)
+    found = saved_votes(path, settings())[0]
+    assert (found.counts, found.drawn, found.seconds) == ({1: 1024}, 1024, 1.0)
+
+
+def test_ranges_of_several_processes_are_joined(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    ranges(path, 512)
+    for stop in (768, 1280):
+        later = Journal(path, settings())
+        later.read()
+        later.append({0: PartialVotes(selection_counts={1: 100}, counts={1: stop - 9, 0: 9})})
+    ranges(path, 1024)
+    found = saved_votes(path, settings())[0]
+    assert found.counts == {1: 1271, 0: 9}
+
+
+@pytest.mark.parametrize(("n", "resumed"), [(2000, 2000), (2560, 0), (1000, 0)])
+def test_only_whole_batches_can_be_drawn_further(tmp_path: Path, n: int, resumed: int) -> None:
+    """Rounding depends on the batch: draws 1,792 to 1,999 came in one that was not full."""
+    path = tmp_path / "a.tsv"
+    ranges(path, 2000)
+    found = Journal(path, settings(replace(EXACT, n=n))).read(any_rules=True)
+    assert found[0].drawn == resumed
 
 
 @pytest.mark.parametrize(
@@ -103,14 +189,22 @@ def test_damaged_settings_give_way_to_new_ones(tmp_path: Path, row: Certificate)
     ],
     ids=str,
 )
-def test_images_that_no_run_can_have_left_are_begun_anew(
+def test_votes_that_no_run_can_have_left_are_drawn_again(
     wrong: dict[str, object], tmp_path: Path, row: Certificate
 ) -> None:
     path = tmp_path / "a.tsv"
-    keep_begun(path, settings(), [replace(row, **wrong)])  # type: ignore[arg-type]
-    assert load_begun(path, settings()) == {}
-    found = certify_file(IsBright(), images(), settings(), path=path)
-    assert found.rows[0].n == EXACT.n
+    save_votes(path, settings(), [replace(row, **wrong)])  # type: ignore[arg-type]
+    found = saved_votes(path, settings())
+    assert 0 not in found or found[0].drawn == 0
+    whole = certify_settings(IsBright(), images(), settings(), path=path)
+    assert whole.rows[0].n == EXACT.n
+
+
+def test_the_suffix_of_journals_is_reserved(smoothmix: Run, untrained_run: str) -> None:
+    for arguments in (["certify", untrained_run, "--max", 1], ["predict", untrained_run]):
+        refused = smoothmix(*arguments, "--out", "a.partial-votes")
+        assert refused.code == 2
+    assert "reserved for partial votes; choose another --out" in refused.err
 
 
 def test_parts_go_on_with_what_a_single_process_had_in_work(
@@ -118,25 +212,25 @@ def test_parts_go_on_with_what_a_single_process_had_in_work(
     row: Certificate,
     drawn: list[int],
 ) -> None:
-    whole = certify_file(IsBright(), images(), settings(), path=tmp_path / "whole.tsv")
+    whole = certify_settings(IsBright(), images(), settings(), path=tmp_path / "whole.tsv")
     expected, path = sum(drawn), tmp_path / "a.tsv"
-    keep_begun(path, settings(), [row])
+    save_votes(path, settings(), [row])
     drawn.clear()
-    certify_together(IsBright(), images(), settings(), path=path, world=World(), shards="1/2")
-    certify_together(IsBright(), images(), settings(), path=path, world=World(), shards="2/2")
+    certify_shards(IsBright(), images(), settings(), path=path, shards="1/2")
+    certify_shards(IsBright(), images(), settings(), path=path, shards="2/2")
     assert sum(drawn) == expected - EXACT.n0 - (row.n or 0)
     assert without_time(path) == without_time(whole.path)
-    assert not begun_path(path).exists()
+    assert not journals(path)
 
 
 def a_look_and_two_in_work(path: Path) -> FileSettings:
     """A file with the first two of 20 images, and two blocks of votes of images 6 and 7, which others will come to."""
     every, short = settings(), settings(replace(EXACT, n=512))
-    certify_file(IsBright(), images(), replace(every, images=2), path=path)
-    rows = certify_file(
+    certify_settings(IsBright(), images(), replace(every, images=2), path=path)
+    rows = certify_settings(
         IsBright(), images(), replace(short, images=8), path=path.with_name("short.tsv")
     ).rows
-    keep_begun(path, every, rows[6:8])
+    save_votes(path, every, rows[6:8])
     return every
 
 
@@ -146,46 +240,45 @@ def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(
     path = tmp_path / "a.tsv"
     every = a_look_and_two_in_work(path)
     every.save(settings_path(path))
-    certify_together(
-        IsBright(), images(), replace(every, images=3), path=path, world=World(), shards="1,2/2"
-    )
+    certify_shards(IsBright(), images(), replace(every, images=3), path=path, shards="1,2/2")
     assert [row.idx for row in read(path).rows] == [0, 1, 2]
-    assert load_begun(path, every).keys() == {6, 7}
+    assert saved_votes(path, every).keys() == {6, 7}
 
 
 def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     every = a_look_and_two_in_work(path)
-    division = divide(path, every, asked=2, usual=2)
-    assert all(division.deal(part) for part in division.parts)
-    before = {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")}
-    assert {
-        "a-1-of-2.tsv",
-        "a-1-of-2-begun.tsv",
-        "a-2-of-2.tsv",
-        "a-2-of-2-begun.tsv",
-    } < before.keys()
-    certify_together(IsBright(), images(), replace(every, images=2), path=path, world=World())
-    assert {file.name: file.read_bytes() for file in tmp_path.glob("a-*-of-2*.t*")} == before
+    run = split_run(path, every, requested=2, default=2)
+    assert all(run.start(shard) for shard in run.shards)
+    before = {
+        file.name: file.read_bytes() for file in [*tmp_path.glob("a-*-of-2*"), *journals(path)]
+    }
+    assert {"a-1-of-2.tsv", "a-2-of-2.tsv", journal_path(path, every).name} < before.keys()
+    certify_shards(IsBright(), images(), replace(every, images=2), path=path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
 def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weights(
     tmp_path: Path,
     drawn: list[int],
 ) -> None:
-    path, few = tmp_path / "a.tsv", Budget(seconds=1e-6)
-    with pytest.raises(SmoothmixError, match="those in work are kept"):
-        certify_file(IsBright(), images(), settings(HOW, RULES), path=path, budget=few)
+    path, few = tmp_path / "a.tsv", TimeLimit(seconds=1e-6)
+    with pytest.raises(SmoothmixError, match="partial votes are saved"):
+        certify_settings(IsBright(), images(), settings(HOW, RULES), path=path, time_limit=few)
     for _ in range(200):
         if path.exists():
             break
         try:
-            certify_file(
-                IsBright(), images(), settings(HOW, RULES), path=path, budget=Budget(seconds=1e-3)
+            certify_settings(
+                IsBright(),
+                images(),
+                settings(HOW, RULES),
+                path=path,
+                time_limit=TimeLimit(seconds=1e-3),
             )
         except SmoothmixError:
             continue
-    spent = sum(row.n or 0 for row in load_begun(path, settings(HOW, RULES)).values())
+    spent = sum(votes.drawn for votes in saved_votes(path, settings(HOW, RULES)).values())
     spent += sum(row.n or 0 for row in read(path).rows)
     drawn.clear()
     extended = extend_dataset(
@@ -195,12 +288,12 @@ def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weig
     assert 20 * 2560 - spent <= sum(drawn) <= 20 * 2560 - spent + 20 * HOW.n0
     assert extended.settings is not None
     assert extended.settings.weights == "bright.pt"
-    assert not begun_path(path).exists()
+    assert not journals(path)
 
 
 def test_a_file_that_does_not_follow_from_its_votes_is_not_extended(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    certify_file(IsBright(), images(), settings(HOW, RULES), path=path)
+    certify_settings(IsBright(), images(), settings(HOW, RULES), path=path)
     path.write_text(path.read_text().replace("1:", "12:"))
     with pytest.raises(UsageError, match="cannot be extended: image 0: has a class of 2 or more"):
         extend_dataset(IsBright(), images(), HOW, path=path, stopping=Stopping(max_draws=5120))
@@ -237,7 +330,12 @@ def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: P
 
     def run(by: float, maximum: int) -> None:
         certify_dataset(
-            Shifted(by), images(), EXACT, path=path, model_name="shifted", maximum=maximum
+            Shifted(by),
+            images(),
+            EXACT,
+            path=path,
+            model_name="shifted",
+            selection=Selection(maximum=maximum),
         )
 
     run(0.0, 1)
@@ -249,25 +347,37 @@ def test_votes_of_two_networks_with_the_same_weights_are_never_mixed(tmp_path: P
     assert len(read(path).rows) == 2
     first = read(path).settings
     assert first is not None
-    keep_begun(path, first, [replace(read(path).rows[0], idx=2)])
-    other = file_settings(Shifted(0.2), images(), EXACT, model_name="shifted", maximum=3)
-    same = file_settings(Shifted(0.0), images(), EXACT, model_name="shifted", maximum=3)
-    assert (list(load_begun(path, other)), list(load_begun(path, same))) == ([], [2])
+    save_votes(path, first, [replace(read(path).rows[0], idx=2)])
+    other = settings_for(Shifted(0.2), images(), EXACT, selection=Selection(maximum=3))
+    same = settings_for(Shifted(0.0), images(), EXACT, selection=Selection(maximum=3))
+    assert (list(saved_votes(path, other)), list(saved_votes(path, same))) == ([], [2])
 
 
 def test_own_data_that_was_moved_is_the_same_data(tmp_path: Path) -> None:
     path, moved = tmp_path / "a.tsv", replace(images(), name="npz:elsewhere.npz")
-    certify_dataset(IsBright(), images(), EXACT, path=path, model_name="bright", maximum=1)
+    certify_dataset(
+        IsBright(), images(), EXACT, path=path, model_name="bright", selection=Selection(maximum=1)
+    )
     assert (
         len(
             certify_dataset(
-                IsBright(), moved, EXACT, path=path, model_name="bright", maximum=2
+                IsBright(),
+                moved,
+                EXACT,
+                path=path,
+                model_name="bright",
+                selection=Selection(maximum=2),
             ).rows
         )
         == 2
     )
     other = certify_dataset(
-        IsBright(), moved, EXACT, path=tmp_path / "b.tsv", model_name="bright", maximum=2
+        IsBright(),
+        moved,
+        EXACT,
+        path=tmp_path / "b.tsv",
+        model_name="bright",
+        selection=Selection(maximum=2),
     )
     assert other.settings is not None
     assert other.settings.data == "npz:elsewhere.npz"

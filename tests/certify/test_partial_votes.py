@@ -1,4 +1,4 @@
-"""Images that are in work when the time is up, or when a run is killed, go on with the votes they have."""
+"""Images that are unfinished when the time runs out, or when a run is killed, keep their votes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +15,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from smoothmix.certificates import Certificate, Certificates, read, settings_path
-from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
-from smoothmix.certify import dataset as certify_run
-from smoothmix.certify import loop as certify_rows
-from smoothmix.certify.dataset import Progress, certify_dataset
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
+from smoothmix.certificates import Certificates, read, settings_path
+from smoothmix.certificates.partial import Journal, PartialVotes
+from smoothmix.certificates.settings import load_settings
+from smoothmix.certify import loop
+from smoothmix.certify.dataset import certify_dataset, open_classifier
 from smoothmix.certify.extend import extend_dataset
-from smoothmix.certify.loop import Budget, certified_rows
+from smoothmix.certify.loop import ImageToCertify, TimeLimit, certified_rows
 from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError
 from smoothmix.stats.anytime import Stopping
 from tests.conftest import ROOT, command
-from tests.helpers.certification import without_time
+from tests.helpers.certification import journals, saved_votes, without_time
 from tests.helpers.processes import Jobs, until
 
 HOW = Certification(sigma=0.5)
@@ -63,7 +64,7 @@ def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf"
         path=path,
         model_name="bright",
         stopping=rules,
-        budget=Budget(seconds=seconds),
+        time_limit=TimeLimit(seconds=seconds),
     )
 
 
@@ -71,7 +72,7 @@ def in_sittings(run: Callable[[], Certificates], path: Path) -> int:
     """Call again and again until nothing is missing; how often."""
     for sitting in range(1, 2000):
         try:
-            if not run().missing and not begun_path(path).exists():
+            if not run().missing and not journals(path):
                 return sitting
         except SmoothmixError as error:
             if "the first image could not be finished in the time given" not in str(error):
@@ -109,9 +110,15 @@ def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list
     path, rules = tmp_path / "a.tsv", Stopping(radii=(0.5,), max_draws=2560)
 
     def run(path: Path, seconds: float) -> Certificates:
-        budget = Budget(seconds=seconds)
+        time_limit = TimeLimit(seconds=seconds)
         return certify_dataset(
-            Slowly(), images(), HOW, path=path, model_name="b", stopping=rules, budget=budget
+            Slowly(),
+            images(),
+            HOW,
+            path=path,
+            model_name="b",
+            stopping=rules,
+            time_limit=time_limit,
         )
 
     threads = torch.get_num_threads()
@@ -142,15 +149,15 @@ def test_an_extension_in_short_sittings_says_that_it_is_not_done(
         match=r"a-extending.tsv: the first image could not be finished in the time given",
     ):
         extend_dataset(
-            IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=1e-6)
+            IsBright(), images(), HOW, path=path, stopping=more, time_limit=TimeLimit(seconds=1e-6)
         )
     assert path.read_bytes() == before
     drawn.clear()
     in_sittings(
         lambda: extend_dataset(
-            IsBright(), images(), HOW, path=path, stopping=more, budget=Budget(seconds=0.01)
+            IsBright(), images(), HOW, path=path, stopping=more, time_limit=TimeLimit(seconds=0.01)
         ),
-        tmp_path / "a-extending.tsv",
+        path,
     )
     assert {row.n for row in read(path).rows} == {10_240}
     assert sum(drawn) == 20 * 10_240 - sum(
@@ -161,35 +168,36 @@ def test_an_extension_in_short_sittings_says_that_it_is_not_done(
 def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     first = certify(path)
-    budget = Budget(seconds_per_image=first.rows[0].seconds)
+    time_limit = TimeLimit(seconds_per_image=first.rows[0].seconds)
     more = Stopping(radii=(0.5,), tolerance=0.01, max_draws=204_800)
-    extended = extend_dataset(IsBright(), images(), HOW, path=path, stopping=more, budget=budget)
+    extended = extend_dataset(
+        IsBright(), images(), HOW, path=path, stopping=more, time_limit=time_limit
+    )
     assert extended.rows[0].n > first.rows[0].n
 
 
 EXACT = Certification(sigma=0.5, n=20_000, stop_abstaining=True)
 
 
-def certify_exactly(
-    path: Path, on_progress: Callable[[Progress], None] = lambda state: None
-) -> Certificates:
+def certify_exactly(path: Path, on_progress: OnProgress = ignore_progress) -> Certificates:
     return certify_dataset(
         IsBright(), images(), EXACT, path=path, model_name="bright", on_progress=on_progress
     )
 
 
 def die(path: str, mode: str) -> None:
-    """Certify, keep what is in work whenever it may be, and be killed after the fifth time."""
-    certify_rows.SECONDS_BETWEEN_KEEPING = -1.0
-    rounds = []
+    """Certify, save votes as often as possible, and be killed after the fifth time."""
+    loop.SECONDS_BETWEEN_SAVES = -1.0
+    append = Journal.append
+    times = []
 
-    def keep(*args: object) -> None:
-        keep_begun(*args)  # type: ignore[arg-type]
-        rounds.append(args)
-        if len(rounds) == 5:
+    def append_and_die(self: Journal, votes: Mapping[int, PartialVotes]) -> None:
+        append(self, votes)
+        times.append(len(votes))
+        if len(times) == 5:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    certify_run.keep_begun = keep  # type: ignore[attr-defined]
+    Journal.append = append_and_die  # type: ignore[method-assign]
     (certify_exactly if mode == "exact" else certify)(Path(path))
 
 
@@ -201,47 +209,45 @@ def test_a_killed_run_goes_on_with_the_votes_that_were_kept(
     script = f"import tests.certify.test_partial_votes as here; here.die({str(path)!r}, {mode!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
-    in_work = read(begun_path(path)).rows
-    kept = sum(row.n or 0 for row in in_work)
+    settings = load_settings(path)
+    assert settings is not None
+    saved = saved_votes(path, settings)
+    kept = sum(votes.drawn for votes in saved.values())
     assert kept > 256
     run(path)
     rest = sum(drawn)
     drawn.clear()
     run(tmp_path / "whole.tsv")
-    assert (
-        rest == sum(drawn) - kept - len(in_work) * HOW.n0
-    )  # those that go on need no new selection either
+    # Resumed images need no new selection either.
+    assert rest == sum(drawn) - kept - len(saved) * HOW.n0
     assert without_time(path) == without_time(tmp_path / "whole.tsv")
-    assert not begun_path(path).exists()
+    assert not journals(path)
 
 
-def test_an_image_in_work_certifies_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_votes_are_saved_after_whole_batches_and_all_draws(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = certify_exactly(tmp_path / "a.tsv").settings
-    assert settings is not None
-    for name in ("SECONDS_BETWEEN_TELLING", "SECONDS_BETWEEN_KEEPING"):
-        monkeypatch.setattr(certify_rows, name, -1.0)  # every block
-    kept: list[Certificate] = []
-    with certify_run.file_sampler(IsBright(), settings) as sampler:
+    for name in ("SECONDS_BETWEEN_REPORTS", "SECONDS_BETWEEN_SAVES"):
+        monkeypatch.setattr(loop, name, -1.0)  # every batch
+    saved: list[PartialVotes] = []
+    image = ImageToCertify(index=1, label=1, pixels=images().images([1])[0])
+    with open_classifier(IsBright(), images(), EXACT) as sampler:
         (whole,) = certified_rows(
-            sampler, iter([(1, 1, images().images([1])[0])]), EXACT, keep=kept.extend
+            sampler, [image], EXACT, save=lambda votes: saved.append(votes[1])
         )
-    assert {row.n for row in kept} == {*range(0, EXACT.n, 256), EXACT.n}
-    assert all((row.predict, row.radius) == (-1, 0.0) for row in kept if row.n != EXACT.n)
-    assert [row for row in kept if row.n == EXACT.n][-1].counts == whole.counts
+    assert {votes.drawn for votes in saved} == {*range(0, EXACT.n, 256), EXACT.n}
+    assert all(sum(votes.selection_counts.values()) == EXACT.n0 for votes in saved)
+    assert [votes for votes in saved if votes.drawn == EXACT.n][-1].counts == whole.counts
     assert whole.radius > 0
 
 
-def test_progress_is_told_while_an_image_is_in_work(
+def test_progress_is_reported_while_an_image_is_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certify_rows, "SECONDS_BETWEEN_TELLING", -1.0)
-    told: list[Progress] = []
-    certify_exactly(tmp_path / "a.tsv", told.append)
-    done = [
-        state.done + state.draws / state.planned if state.planned else state.done for state in told
-    ]
+    monkeypatch.setattr(loop, "SECONDS_BETWEEN_REPORTS", -1.0)
+    reported: list[Progress] = []
+    certify_exactly(tmp_path / "a.tsv", reported.append)
+    done = [progress.done for progress in reported]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 20)
     assert len(set(done)) > 20 * 50
@@ -282,8 +288,8 @@ def test_a_run_that_is_told_to_stop_keeps_every_vote(
     time.sleep(3)
     job.process.send_signal(number)
     assert job.wait() == code, job.said
-    assert "the same command goes on" in job.said
-    kept = read(begun_path(tmp_path / "a.tsv"))
-    assert sum(row.n or 0 for row in kept.rows) > 256
-    assert kept.settings is not None
-    assert set(load_begun(tmp_path / "a.tsv", kept.settings)) == {row.idx for row in kept.rows}
+    assert "the same command" in job.said
+    settings = load_settings(tmp_path / "a.tsv")
+    assert settings is not None
+    saved = saved_votes(tmp_path / "a.tsv", settings)
+    assert sum(votes.drawn for votes in saved.values()) > 256

@@ -21,13 +21,15 @@ def test_five_lines_certify_a_network() -> None:
     model = small_convnet()
     classifier = sm.Smoothed(model, sigma=0.5, num_classes=10)
     certified = classifier.certify(IMAGES, n0=50, n=500, alpha=0.001, seed=0)
-    assert certified.label.shape == certified.radius.shape == certified.p_lower.shape == (4,)
+    assert certified.prediction.shape == certified.radius.shape == certified.p_lower.shape == (4,)
     assert certified.counts.shape == certified.selection_counts.shape == (4, 10)
     assert (certified.counts.sum(1) == 500).all()
     assert (certified.selection_counts.sum(1) == 50).all()
-    assert ((certified.label == -1) == (certified.radius == 0)).all()
+    assert ((certified.prediction == -1) == (certified.radius == 0)).all()
     answers = classifier.predict(IMAGES, n=500, alpha=0.001)
-    assert ((answers == certified.label) | (certified.label == -1) | (answers == -1)).all()
+    assert (
+        (answers == certified.prediction) | (certified.prediction == -1) | (answers == -1)
+    ).all()
 
 
 def test_the_radius_of_a_linear_classifier_is_its_distance_to_the_boundary_at_most() -> None:
@@ -39,9 +41,9 @@ def test_the_radius_of_a_linear_classifier_is_its_distance_to_the_boundary_at_mo
     certified = sm.Smoothed(model, sigma=0.25, num_classes=2).certify(
         images, n0=20, n=20_000, alpha=0.001, seed=1
     )
-    sure = certified.label >= 0
+    sure = certified.prediction >= 0
     assert sure.float().mean() > 0.9
-    assert (certified.label[sure] == model(images).argmax(1)[sure]).all()
+    assert (certified.prediction[sure] == model(images).argmax(1)[sure]).all()
     assert (certified.radius <= distance + 1e-6).all()
     reachable = torch.minimum(
         distance.double(), torch.tensor(0.25 * norm.ppf(0.001 ** (1 / 20_000)))
@@ -84,7 +86,7 @@ def test_the_network_is_left_as_it_was() -> None:
         ({"sigma": 0.0}, "sigma must be a positive number"),
         ({"sigma": float("nan")}, "sigma"),
         ({"num_classes": 1}, "num_classes"),
-        ({"block": 0}, "block"),
+        ({"batch": 0}, "batch"),
         ({"precision": "fp16"}, "precision must be one of fp32, bf16"),
     ],
 )

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from smoothmix._process.progress import Progress
 from smoothmix._process.signals import REQUEUE_EXIT_CODE, STOP_EXCEPTIONS, Stopped, sigterm_raises
-from smoothmix._process.world import World
-from smoothmix.certificates import Certificate, Writer, read
-from smoothmix.certificates.partial import begun_path, keep_begun, load_begun
-from smoothmix.certificates.shards import Part
-from smoothmix.certify.dataset import Progress, certify_dataset, certify_file, file_settings
+from smoothmix.certificates import Certificate, Selection, Writer, read
+from smoothmix.certificates.shards import Shard
+from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
-from smoothmix.certify.loop import Budget
-from smoothmix.certify.workers import certify_together
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.inference.prepare import engine_name
 from smoothmix.stats.anytime import Stopping
 from tests.certify.test_partial_votes import (
@@ -33,7 +31,15 @@ from tests.certify.test_partial_votes import (
     images,
 )
 from tests.conftest import ROOT, Run
-from tests.helpers.certification import without_time
+from tests.helpers.certification import (
+    certify_settings,
+    certify_shards,
+    journals,
+    save_votes,
+    saved_votes,
+    settings_for,
+    without_time,
+)
 from tests.helpers.studies import run_folder, trained
 
 
@@ -132,24 +138,29 @@ def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None
     last = failed.stderr.splitlines()[-1]
     assert "a.tsv: image" in last
     assert "could not be written" in last
-    assert "a-begun.tsv: the images in work could not be kept" in failed.stderr
+    assert ".partial-votes: the partial votes could not be saved" in failed.stderr
 
 
-def test_a_look_at_fewer_images_leaves_those_in_work(tmp_path: Path) -> None:
+def test_a_run_of_fewer_images_leaves_the_votes_of_others(tmp_path: Path) -> None:
     def run(maximum: int) -> None:
         certify_dataset(
-            IsBright(), images(), EXACT, path=path, model_name="bright", maximum=maximum
+            IsBright(),
+            images(),
+            EXACT,
+            path=path,
+            model_name="bright",
+            selection=Selection(maximum=maximum),
         )
 
     path = tmp_path / "a.tsv"
     run(4)
-    announced = file_settings(IsBright(), images(), EXACT, model_name="bright", maximum=12)
+    announced = settings_for(IsBright(), images(), EXACT, selection=Selection(maximum=12))
     announced.save(path.with_suffix(".toml"))
-    keep_begun(path, announced, [replace(read(path).rows[3], idx=4)])
+    save_votes(path, announced, [replace(read(path).rows[3], idx=4)])
     run(3)
-    assert set(load_begun(path, announced)) == {4}
+    assert set(saved_votes(path, announced)) == {4}
     run(12)
-    assert not begun_path(path).exists()
+    assert not journals(path)
 
 
 def test_an_extension_does_not_go_back_to_what_a_finished_image_once_had(
@@ -170,23 +181,19 @@ def test_an_extension_does_not_go_back_to_what_a_finished_image_once_had(
     )
     now = read(path)
     assert now.settings is not None
-    keep_begun(
-        path, now.settings, old.rows
-    )  # left by a process that was killed when it had written them
+    # Left by a process that was killed when it had written them.
+    save_votes(path, now.settings, old.rows)
     drawn.clear()
     extend_dataset(IsBright(), images(), now.settings.certification, path=path, stopping=more)
     assert sum(drawn) == 20 * (2560 - 1024)
 
 
-def test_parts_leave_nothing_of_images_in_work(tmp_path: Path) -> None:
-    path, settings = (
-        tmp_path / "a.tsv",
-        file_settings(IsBright(), images(), EXACT, model_name="bright"),
-    )
-    certify_together(IsBright(), images(), settings, path=path, world=World(), shards="1/2")
-    first = Part(path, 1, 2)
-    keep_begun(first.path, first.settings(settings), read(first.path).rows[-1:])
-    certify_together(IsBright(), images(), settings, path=path, world=World(), shards="2/2")
+def test_merged_shards_leave_no_partial_votes(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    settings = settings_for(IsBright(), images(), EXACT)
+    certify_shards(IsBright(), images(), settings, path=path, shards="1/2")
+    save_votes(path, settings, read(Shard(path, 1, 2).path).rows[-1:])
+    certify_shards(IsBright(), images(), settings, path=path, shards="2/2")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
 
 
@@ -201,12 +208,14 @@ def test_a_time_that_is_too_short_for_any_image_asks_to_be_started_again(
 
 
 def test_a_library_call_hears_of_it_too(tmp_path: Path) -> None:
-    settings = file_settings(
-        IsBright(), images(), EXACT, model_name="bright", stopping=Stopping(max_draws=2560)
-    )
+    settings = settings_for(IsBright(), images(), EXACT, stopping=Stopping(max_draws=2560))
     with pytest.raises(Stopped):
-        certify_file(
-            IsBright(), images(), settings, path=tmp_path / "a.tsv", budget=Budget(seconds=1e-6)
+        certify_settings(
+            IsBright(),
+            images(),
+            settings,
+            path=tmp_path / "a.tsv",
+            time_limit=TimeLimit(seconds=1e-6),
         )
 
 
@@ -221,6 +230,6 @@ def test_images_beyond_the_maximum_are_not_waited_for_by_the_same_command(
         settings.read_text().replace("images = 3", "images = 6")
     )  # begun for six, and interrupted
     assert (
-        "left: the file was begun for more than --max 3: leave that out"
+        "left: the file was started for more than --max 3: leave that out"
         in smoothmix(*certify_three).err
     )

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from smoothmix import certificates
+from smoothmix._process.progress import Progress
 from smoothmix._process.world import World
 from smoothmix.certificates import read
-from smoothmix.certificates.shards import parse_shards
-from smoothmix.certify.dataset import Progress
-from smoothmix.certify.loop import Budget
+from smoothmix.certificates.selection import parse_shards
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from tests.conftest import Run
 from tests.helpers.certification import (
@@ -117,7 +117,7 @@ class TestGoingOn:
         certify_with(2, run_settings(maximum=9), path)
         assert without_time(path) == without_time(expected)[:10]
         certify_as(ALONE, run_settings(maximum=20), path, shards="1/2")
-        with pytest.raises(UsageError, match="part of a run of 20 images, not 12"):
+        with pytest.raises(UsageError, match="shard of a run of 20 images, not 12"):
             certify_as(ALONE, run_settings(maximum=12), path)
         certify_with(2, run_settings(), path)
         assert_same(path, expected)
@@ -135,14 +135,14 @@ class TestGoingOn:
         path, settings, no_time = (
             tmp_path / "c.tsv",
             run_settings(anytime=True),
-            Budget(seconds=1e-6),
+            TimeLimit(seconds=1e-6),
         )
         with pytest.raises(
             SmoothmixError, match="the first image could not be finished in the time given"
         ):
-            certify_as(World(0, 2), settings, path, budget=no_time)
+            certify_as(World(0, 2), settings, path, time_limit=no_time)
         certify_as(ALONE, settings, path, shards="2/4")
-        outcome = certify_as(World(0, 2), settings, path, budget=no_time)
+        outcome = certify_as(World(0, 2), settings, path, time_limit=no_time)
         assert outcome.file is None
         assert [part.number for part in outcome.unfinished] == [1, 3, 4]
         assert certify_as(ALONE, settings, path).file is not None
@@ -173,13 +173,15 @@ class TestRefusals:
     def test_parts_of_another_cut(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(), path, shards="1/2")
-        with pytest.raises(UsageError, match=r"is cut into 2 parts already: give --shard part/2"):
+        with pytest.raises(
+            UsageError, match=r"is split into 2 shards already: give --shard number/2"
+        ):
             certify_as(ALONE, run_settings(), path, shards="1/3")
         (tmp_path / "c-1-of-3.toml").write_bytes(
             (tmp_path / "c-1-of-2.toml").read_bytes().replace(b"1/2", b"1/3")
         )
         with pytest.raises(
-            UsageError, match="is cut into 2 and into 3 parts; delete the parts of one kind"
+            UsageError, match="is split into 2 and into 3 shards; delete the files of one kind"
         ):
             certify_as(World(0, 2), run_settings(), path)
 
@@ -204,14 +206,14 @@ class TestRefusals:
             lines = path.read_text().splitlines(keepends=True)
             path.write_text("".join([lines[0], *lines[-2:]]))
 
-        with pytest.raises(CertificateError, match=r"has image 150, which none of its parts has"):
+        with pytest.raises(CertificateError, match=r"has image 150, which none of its shards has"):
             certify_as(ALONE, run_settings(maximum=4), path, shards="2/2", on_progress=meanwhile)
 
     @pytest.mark.parametrize(
         "shards", ["0/2", "3/2", "1,3/2", "a/b", "1", "1/0", "-1/2", "/", "1,/2", ",1/2", "1/2/3"]
     )
     def test_shards_that_cannot_be(self, shards: str) -> None:
-        with pytest.raises(UsageError, match="a shard is written part/parts"):
+        with pytest.raises(UsageError, match="a shard is written number/count"):
             parse_shards(shards)
 
 
@@ -224,10 +226,10 @@ class TestCommand:
         assert first.code == 0, first.err
         assert "10 images" in first.out
         assert "certificates: certificates-2-of-4.tsv" in first.err
-        assert "not finished yet, of 4 parts: 1, 3, 4" in first.err
+        assert "unfinished shards of 4: 1, 3, 4" in first.err
         several = smoothmix("certify", *OPTIONS, "--skip", 25, "--shard", "1,3/4")
         assert (several.code, several.out) == (0, "")
-        assert "not finished yet, of 4 parts: 4" in several.err
+        assert "unfinished shards of 4: 4" in several.err
         last = smoothmix("certify", *OPTIONS, "--skip", 25, "--shard", "4/4")
         assert "40 images" in last.out
         assert "certificates: certificates.tsv" in last.err
@@ -239,11 +241,11 @@ class TestCommand:
         [
             (
                 ("--shard", "1,2/3", "--out", "c.tsv"),
-                "--out with --shard goes with one part and one process",
+                "--out with --shard takes one shard and one process",
             ),
             (
                 ("--shard", "1,2/3", "--mode", "anytime", "--extend"),
-                "--extend with --shard goes with one part",
+                "--extend with --shard takes one shard",
             ),
         ],
     )
@@ -284,8 +286,8 @@ class TestCommand:
     def test_every_process_takes_a_gpu_of_its_own(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        from smoothmix.cli.models import load_network
         from smoothmix.cli.options import ModelOptions
-        from smoothmix.cli.target import load_target
 
         put_network(tmp_path)
         monkeypatch.syspath_prepend(tmp_path)
@@ -297,7 +299,7 @@ class TestCommand:
         for environment in ({}, {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}):
             for name, value in environment.items():
                 monkeypatch.setenv(name, value)
-            load_target(None, ModelOptions(model="digits:make"))
+            load_network(None, ModelOptions(model="digits:make"))
         assert chosen == [torch.device("cuda"), torch.device("cuda:1")]
 
 

@@ -150,7 +150,7 @@ def test_tools_of_the_file(smoothmix: Run, mine: Path) -> None:
         ("predict", *OWN, "--out", "certificates.tsv"),
     ):
         refused = smoothmix(*again)
-        assert (refused.code, "is there already; choose another --out" in refused.err) == (2, True)
+        assert (refused.code, "exists already; choose another --out" in refused.err) == (2, True)
     text = (mine / "certificates.tsv").read_text()
     (mine / "certificates.tsv").write_text(text.replace("\n3\t0\t", "\n3\t1\t"))
     bad = smoothmix("certificates", "verify", "certificates.tsv")

@@ -1,9 +1,9 @@
-"""A network and a run that take a moment, for tests in which many processes certify one data set."""
+"""Certification in tests: quick networks, runs of one or many processes, and what they leave."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -11,14 +11,25 @@ from pathlib import Path
 from torch import nn
 
 from smoothmix import data
+from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix._process.world import World
-from smoothmix.certificates import FileSettings, settings_path
-from smoothmix.certify.dataset import Progress, file_settings
-from smoothmix.certify.loop import Budget
+from smoothmix.certificates import (
+    Certificate,
+    Certificates,
+    FileSettings,
+    Selection,
+    settings_path,
+)
+from smoothmix.certificates.partial import SUFFIX, Journal, PartialVotes
+from smoothmix.certify.dataset import certify_file, file_settings, open_classifier
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.workers import Outcome, certify_together
 from smoothmix.config import Certification
 from smoothmix.data import Dataset
 from smoothmix.stats.anytime import Stopping
+
+ALONE = World()
+ALL_IMAGES = Selection()
 
 NETWORK = """
 import torch
@@ -59,19 +70,79 @@ def images() -> Dataset:
     return data.load("sample", "test")
 
 
+def settings_for(
+    model: nn.Module,
+    dataset: Dataset,
+    certification: Certification,
+    *,
+    model_name: str = "bright",
+    weights: str = "",
+    selection: Selection = ALL_IMAGES,
+    stopping: Stopping | None = None,
+) -> FileSettings:
+    """The settings of a certificate file of this network."""
+    with open_classifier(model, dataset, certification) as sampler:
+        return file_settings(
+            sampler,
+            dataset,
+            certification,
+            model_name=model_name,
+            weights=weights,
+            selection=selection,
+            stopping=stopping,
+        )
+
+
+def certify_settings(
+    model: nn.Module,
+    dataset: Dataset,
+    settings: FileSettings,
+    *,
+    path: Path,
+    time_limit: TimeLimit | None = None,
+) -> Certificates:
+    """Certify what a file of these settings lacks."""
+    with open_classifier(model, dataset, settings.certification) as sampler:
+        return certify_file(sampler, dataset, settings, path=path, time_limit=time_limit)
+
+
+def certify_shards(
+    model: nn.Module,
+    dataset: Dataset,
+    settings: FileSettings,
+    *,
+    path: Path,
+    world: World = ALONE,
+    shards: str = "",
+    time_limit: TimeLimit | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Outcome:
+    """What one process of a job does."""
+    with open_classifier(model, dataset, settings.certification) as sampler:
+        return certify_together(
+            sampler,
+            dataset,
+            settings,
+            path=path,
+            world=world,
+            shards=shards,
+            time_limit=time_limit,
+            on_progress=on_progress,
+        )
+
+
 def run_settings(
     *, skip: int = 25, maximum: int | None = None, n: int = N, anytime: bool = False
 ) -> FileSettings:
     """The settings of the whole file."""
-    how = Certification(sigma=SIGMA, n0=N0, n=n, seed=SEED)
+    certification = Certification(sigma=SIGMA, n0=N0, n=n, seed=SEED)
     stopping = Stopping(tolerance=0.2, max_draws=768) if anytime else None
-    return file_settings(
+    return settings_for(
         network(),
         images(),
-        how,
+        certification,
         model_name="digits:make",
-        skip=skip,
-        maximum=maximum,
+        selection=Selection(skip=skip, maximum=maximum),
         stopping=stopping,
     )
 
@@ -82,18 +153,18 @@ def certify_as(
     path: Path,
     *,
     shards: str = "",
-    budget: Budget | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    time_limit: TimeLimit | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Outcome:
-    """What one process of a job does, here in a thread: locks hold between threads as between processes."""
-    return certify_together(
+    """What one process of a job does, here in a thread: locks hold between threads as well."""
+    return certify_shards(
         network(),
         images(),
         settings,
         path=path,
         world=world,
         shards=shards,
-        budget=budget,
+        time_limit=time_limit,
         on_progress=on_progress,
     )
 
@@ -112,16 +183,31 @@ def without_time(path: Path) -> list[list[str]]:
 
 
 def assert_same(path: Path, expected: Path) -> None:
-    """Files are equal but for the time column, with equal settings, and nothing else is left of the run."""
+    """Files are equal but for the time column, settings too, and nothing else is left of the run."""
     assert without_time(path) == without_time(expected)
     assert settings_path(path).read_text() == settings_path(expected).read_text()
     assert not leftovers(path)
 
 
 def leftovers(path: Path) -> Sequence[str]:
-    """Names of parts and locks beside a file."""
+    """Names of shards, locks and journals beside a file."""
     return sorted(
         file.name
         for file in path.parent.glob(f"{path.stem}[-.]*")
-        if file.suffix == ".lock" or "-of-" in file.name
+        if file.suffix in (".lock", SUFFIX) or "-of-" in file.name
     )
+
+
+def journals(path: Path) -> Sequence[Path]:
+    """The journals of partial votes beside a file, of any settings."""
+    return sorted(path.parent.glob(f"{path.stem}.*{SUFFIX}"))
+
+
+def save_votes(path: Path, settings: FileSettings, rows: Iterable[Certificate]) -> None:
+    """Leave partial votes as a run that was killed does."""
+    Journal(path, settings).append({row.idx: PartialVotes.of_row(row) for row in rows})
+
+
+def saved_votes(path: Path, settings: FileSettings) -> dict[int, PartialVotes]:
+    """The partial votes that a run of these settings would resume."""
+    return Journal(path, settings).read()

@@ -244,8 +244,9 @@ def test_a_network_that_squeezes_single_images_is_run_unless_it_meets_one() -> N
     smoothed = sm.Smoothed(Squeezes(), sigma=0.5, num_classes=3)
     image = torch.rand(1, 1, 4, 4)
     assert int(smoothed.votes(image, n=256, seed=0).sum()) == 256
-    with smoothed.sampler(seed=0) as sampler:
-        assert sampler.rehearse((1, 4, 4)).engine == "torch-cpu"
+    with smoothed.open((1, 4, 4), seed=0) as sampler:
+        sampler.check_network((1, 4, 4))
+        assert sampler.engine == "torch-cpu"
     with pytest.raises(
         UsageError, match=r"shape \[3\] for 1 image, .* a squeeze\(\) in it drops the batch"
     ):

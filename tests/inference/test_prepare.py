@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothmix import networks
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import FUSED
 from smoothmix.inference.fusion import FusedConvolution, folded, fused
 from smoothmix.inference.prepare import engine_name, microbatch_size, prepare_network
-from smoothmix.inference.sampler import Sampler
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
 
@@ -108,8 +108,9 @@ def test_a_sampler_counts_nearly_the_same_votes_with_either_engine() -> None:
     model, image = with_statistics(NETWORKS["in place"]()), torch.rand(3, 32, 32)
     votes = []
     for engine in ("auto", "eager"):
-        with Sampler(model=model, sigma=0.5, num_classes=5, seed=0, engine=engine) as sampler:  # type: ignore[arg-type]
-            votes.append(sampler.votes(image, 0, Domain.ESTIMATION, 1000))
+        smoothed = Smoothed(model, sigma=0.5, num_classes=5, engine=engine)  # type: ignore[arg-type]
+        with smoothed.open(image.shape, seed=0) as sampler:
+            votes.append(sampler.votes(image, 0, Domain.ESTIMATION, stop=1000))
     assert np.abs(votes[0] - votes[1]).sum() <= 4
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +12,10 @@ import pytest
 import torch
 from torch import nn
 
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Engine, Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_images, doubts
-from smoothmix.inference.prepare import PreparedNetwork
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks.modes import eval_mode
 from smoothmix.networks.noisy import noisy_logits
@@ -27,26 +29,23 @@ IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))
 def sampler(
     model: nn.Module | None = None,
     *,
-    block: int = 64,
+    batch: int = 64,
     seed: int = 0,
     precision: Precision = "fp32",
     engine: Engine = "auto",
-) -> Sampler:
+) -> AbstractContextManager[Sampler]:
     network = small_convnet() if model is None else model
-    return Sampler(
-        model=network,
-        sigma=0.5,
-        num_classes=10,
-        seed=seed,
-        block=block,
-        precision=precision,
-        engine=engine,
+    smoothed = Smoothed(
+        network, sigma=0.5, num_classes=10, batch=batch, precision=precision, engine=engine
     )
+    return smoothed.open(IMAGES.shape[1:], seed=seed)
 
 
 def all_votes(order: list[int], **settings: int) -> dict[int, list[int]]:
     with sampler(**settings) as counting:
-        return {i: counting.votes(IMAGES[i], i, Domain.ESTIMATION, 500).tolist() for i in order}
+        return {
+            i: counting.votes(IMAGES[i], i, Domain.ESTIMATION, stop=500).tolist() for i in order
+        }
 
 
 def slow_votes(model: nn.Module, image: torch.Tensor, index: int, draws: int) -> np.ndarray:
@@ -62,7 +61,7 @@ def slow_votes(model: nn.Module, image: torch.Tensor, index: int, draws: int) ->
 
 def test_votes_are_those_of_a_slow_loop_over_draws() -> None:
     with sampler() as counting:
-        votes = counting.votes(IMAGES[1], 1, Domain.ESTIMATION, 500)
+        votes = counting.votes(IMAGES[1], 1, Domain.ESTIMATION, stop=500)
     assert votes.sum() == 500
     assert np.count_nonzero(votes) > 1, "the test would prove nothing if all votes agreed"
     assert np.abs(votes - slow_votes(small_convnet(), IMAGES[1], 1, 500)).sum() <= 2, (
@@ -88,26 +87,26 @@ def test_votes_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     assert votes == all_votes([0])
 
 
-@pytest.mark.parametrize("block", [1, 7, 100, 500, 4096])
-def test_another_block_size_sees_the_same_noise(block: int) -> None:
+@pytest.mark.parametrize("batch", [1, 7, 100, 500, 4096])
+def test_another_batch_size_sees_the_same_noise(batch: int) -> None:
     """Votes may differ in ties of the rounding at most: none is expected in 1,500 draws."""
     for votes, reference in zip(
-        all_votes([0, 1, 2], block=block).values(), all_votes([0, 1, 2]).values(), strict=True
+        all_votes([0, 1, 2], batch=batch).values(), all_votes([0, 1, 2]).values(), strict=True
     ):
         assert np.abs(np.subtract(votes, reference)).sum() <= 2
 
 
 def test_more_draws_begin_with_the_same_draws() -> None:
     with sampler() as counting:
-        few = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 128)
-        many = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 500)
+        few = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=128)
+        many = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=500)
     assert (many >= few).all()
 
 
 def test_selection_and_estimation_see_other_noise() -> None:
     with sampler() as counting:
-        one = counting.votes(IMAGES[0], 0, Domain.SELECTION, 500)
-        two = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 500)
+        one = counting.votes(IMAGES[0], 0, Domain.SELECTION, stop=500)
+        two = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=500)
     assert one.tolist() != two.tolist()
 
 
@@ -118,8 +117,9 @@ def test_the_share_of_votes_is_the_known_probability_of_a_linear_classifier() ->
     direction = (model.weight[1] - model.weight[0]).detach().double()
     margin = float(direction.sum() * 0.5 / (0.5 * direction.norm()))
     expected = 0.5 * (1 + torch.erf(torch.tensor(margin / 2**0.5)).item())
-    with Sampler(model=model, sigma=0.5, num_classes=2, seed=3) as counting:
-        votes = counting.votes(image, 0, Domain.ESTIMATION, 40_000)
+    smoothed = Smoothed(model, sigma=0.5, num_classes=2)
+    with smoothed.open(image.shape, seed=3) as counting:
+        votes = counting.votes(image, 0, Domain.ESTIMATION, stop=40_000)
     assert votes[1] / 40_000 == pytest.approx(expected, abs=5 * (0.25 / 40_000) ** 0.5)
 
 
@@ -130,13 +130,13 @@ def test_batchnorm_in_train_mode_runs_in_eval_mode_and_is_not_touched() -> None:
     running = model[1].running_mean.clone()
     with sampler(model) as counting:
         assert model[1].training, "the caller's own may be in use by another thread"
-        votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 200)
+        votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=200)
     assert model.training
     assert model[1].training
     assert not model[0].training, "each part has its own mode"
     assert torch.equal(model[1].running_mean, running), "the noise left no trace in the statistics"
     with sampler(small_convnet().eval()) as counting:
-        assert votes.tolist() == counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 200).tolist()
+        assert votes.tolist() == counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=200).tolist()
 
 
 def test_modes_are_put_back_after_an_error() -> None:
@@ -149,8 +149,8 @@ def test_modes_are_put_back_after_an_error() -> None:
 def test_bf16_runs_another_arithmetic_with_nearly_the_same_votes() -> None:
     with sampler(precision="bf16") as half, sampler() as full:
         votes = (
-            half.votes(IMAGES[0], 0, Domain.ESTIMATION, 500),
-            full.votes(IMAGES[0], 0, Domain.ESTIMATION, 500),
+            half.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=500),
+            full.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=500),
         )
     assert 0 < np.abs(votes[0] - votes[1]).sum() < 60
 
@@ -173,7 +173,7 @@ def test_a_network_with_another_number_of_classes_is_refused() -> None:
         ),
         sampler(Says([1.0, 2.0, 3.0])) as counting,
     ):
-        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
 
 
 def test_logits_that_are_not_finite_are_refused() -> None:
@@ -181,7 +181,7 @@ def test_logits_that_are_not_finite_are_refused() -> None:
         pytest.raises(SmoothmixError, match="not finite"),
         sampler(Says([float("nan")] * 10)) as counting,
     ):
-        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
 
 
 @pytest.mark.parametrize(
@@ -237,22 +237,18 @@ class CountsThreads(nn.Module):
         return x.flatten(1)[:, :1] * self.weight
 
 
-@pytest.mark.parametrize("block", [1, 20, 256])
-def test_every_forward_runs_on_one_thread_from_the_first_on(block: int) -> None:
+@pytest.mark.parametrize("batch", [1, 20, 256])
+def test_every_forward_runs_on_one_thread_from_the_first_on(batch: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         model = CountsThreads()
-        with sampler(model, block=block) as counting:
-            # Ready without a probe, which runs in the caller's thread, whose limit is set already.
-            counting._ready = PreparedNetwork(
-                engine="torch-cpu",
-                network=model,
-                device=torch.device("cpu"),
-                precision="fp32",
-                microbatch=block,
-            )
-            counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 60)
+        with sampler(model, batch=batch) as prepared:
+            # Without the copy per thread of a prepared network, so that all threads are seen.
+            network = replace(prepared.network, network=model, channels_last=False)
+            model.seen.clear()
+            counting = replace(prepared, network=network)
+            counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=60)
     finally:
         torch.set_num_threads(before)
     assert model.seen == {1}
@@ -274,8 +270,8 @@ class Views(nn.Module):
 def test_a_network_that_flattens_by_view_is_run_with_channels_first() -> None:
     model = Views()
     with sampler(model) as counting:
-        votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 200)
-        assert not counting._ready.channels_last
+        votes = counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=200)
+        assert not counting.network.channels_last
     assert np.abs(votes - slow_votes(model, IMAGES[0], 0, 200)).sum() <= 2
 
 
@@ -283,8 +279,8 @@ def test_channels_last_are_those_of_a_copy() -> None:
     model = small_convnet()
     kept, strides = model[0].weight.data_ptr(), model[0].weight.stride()
     with sampler(model, engine="eager") as counting:
-        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 10)
-        assert counting._ready.channels_last
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=10)
+        assert counting.network.channels_last
         assert (model[0].weight.data_ptr(), model[0].weight.stride()) == (kept, strides)
 
 
@@ -324,11 +320,11 @@ def test_a_network_that_returns_something_else_or_raises_is_named(
     what: object, sentence: str
 ) -> None:
     with pytest.raises(SmoothmixError, match=sentence), sampler(Returns(what)) as counting:
-        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
 
 
 def test_a_network_in_double_precision_is_told_what_to_do() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).double()
     advice = r"weights in float64, and images come in float32: call its float\(\) first"
     with pytest.raises(SmoothmixError, match=advice), sampler(network) as counting:
-        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, 32)
+        counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)

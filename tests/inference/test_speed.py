@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from smoothmix import networks
-from smoothmix.inference.speed import WAYS, Way, measure
+from smoothmix.certify.smoothed import Smoothed
+from smoothmix.inference.sampler import Sampler
+from smoothmix.inference.speed import SETUPS, Setup, Speed, measure
 from tests.conftest import Run
 
 SECONDS_A_DRAW = 0.001
@@ -23,10 +27,23 @@ class Sleeper(nn.Module):
         return images.flatten(1)[:, :3]
 
 
+def speeds(
+    model: nn.Module, shape: tuple[int, ...], *, num_classes: int, **options: object
+) -> list[Speed]:
+    """The speeds of a network, which is opened with each setup."""
+    smoothed = Smoothed(model, sigma=0.5, num_classes=num_classes)
+
+    def open_sampler(setup: Setup) -> AbstractContextManager[Sampler]:
+        classifier = replace(smoothed, engine=setup.engine, precision=setup.precision)
+        return classifier.open(shape, seed=0)
+
+    return measure(open_sampler, shape, **options)  # type: ignore[arg-type]
+
+
 def test_the_rate_is_draws_a_second_of_all_threads() -> None:
     threads = torch.get_num_threads()
-    (found,) = measure(
-        Sleeper(), (1, 2, 2), num_classes=3, ways=[Way("auto", "fp32")], turns=2, seconds=0.1
+    (found,) = speeds(
+        Sleeper(), (1, 2, 2), num_classes=3, setups=[Setup("auto", "fp32")], turns=2, seconds=0.1
     )
     most = threads / SECONDS_A_DRAW  # sleep never ends early
     assert 0.1 * most < found.rate <= most
@@ -42,8 +59,13 @@ def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
             drawn.append(len(images))
             return super().forward(images)
 
-    measure(
-        Counting(), (3, 224, 224), num_classes=3, ways=[Way("eager", "fp32")], turns=1, seconds=0.01
+    speeds(
+        Counting(),
+        (3, 224, 224),
+        num_classes=3,
+        setups=[Setup("eager", "fp32")],
+        turns=1,
+        seconds=0.01,
     )
     assert max(drawn) == 8
     assert sum(drawn) <= 16 + 3 * 8 * torch.get_num_threads(), (
@@ -52,15 +74,15 @@ def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
 
 
 def test_ways_that_come_to_the_same_are_measured_once() -> None:
-    lenet = measure(networks.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
-    assert [(x.engine, x.way.precision) for x in lenet] == [
+    lenet = speeds(networks.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
+    assert [(x.engine, x.setup.precision) for x in lenet] == [
         ("torch-cpu", "fp32"),
         ("torch-cpu", "bf16"),
     ]
-    resnet = measure(
+    resnet = speeds(
         networks.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01
     )
-    assert [x.way for x in resnet] == list(WAYS)
+    assert [x.setup for x in resnet] == list(SETUPS)
     assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu"]
 
 

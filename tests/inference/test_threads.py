@@ -16,10 +16,10 @@ from torch.nn.utils import weight_norm
 
 import smoothmix as sm
 from smoothmix import networks
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.inference.copies import OneAtATime, copy_sharing_weights
 from smoothmix.inference.fusion import fused
 from smoothmix.inference.prepare import engine_on, prepare_network
-from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward
 from smoothmix.noise.addresses import Domain
 from tests.conftest import small_convnet
@@ -82,8 +82,9 @@ class BecomesUncopyable(Keeps):
 
 
 def counted(model: nn.Module, *, draws: int = 4000) -> NDArray[np.int64]:
-    with Sampler(model=model, sigma=0.5, num_classes=10, seed=1, block=64) as sampler:
-        return sampler.votes(torch.full((1, 28, 28), 0.5), 0, Domain.ESTIMATION, draws)
+    smoothed = Smoothed(model, sigma=0.5, num_classes=10, batch=64)
+    with smoothed.open((1, 28, 28), seed=1) as sampler:
+        return sampler.votes(torch.full((1, 28, 28), 0.5), 0, Domain.ESTIMATION, stop=draws)
 
 
 @pytest.mark.parametrize("network", [Keeps, KeepsInMemory, Uncopyable, BecomesUncopyable])
@@ -226,10 +227,11 @@ class Mean(nn.Module):
 
 def test_noise_for_large_images_is_made_in_pieces() -> None:
     image = torch.full((3, 256, 256), 0.02)
-    with Sampler(model=Mean(), sigma=0.5, num_classes=2, seed=0) as sampler:
-        few = sampler.votes(image, 0, Domain.ESTIMATION, 32)
+    smoothed = Smoothed(Mean(), sigma=0.5, num_classes=2)
+    with smoothed.open(image.shape, seed=0) as sampler:
+        few = sampler.votes(image, 0, Domain.ESTIMATION, stop=32)
         tracemalloc.start()
-        votes = sampler.votes(image, 0, Domain.ESTIMATION, 256)
+        votes = sampler.votes(image, 0, Domain.ESTIMATION, stop=256)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 2.5 * 32 * image.nbytes, "numpy's share: not all 256 draws"

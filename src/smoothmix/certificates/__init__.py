@@ -9,6 +9,7 @@ from smoothmix.certificates.row import (
     from_votes,
     sparse,
 )
+from smoothmix.certificates.selection import Selection
 from smoothmix.certificates.settings import FileSettings, settings_path
 from smoothmix.certificates.tools import (
     Verification,
@@ -25,6 +26,7 @@ __all__ = [
     "Certificate",
     "Certificates",
     "FileSettings",
+    "Selection",
     "Verification",
     "Writer",
     "dense",

@@ -1,4 +1,8 @@
-"""Certificate files: reading ours and the field's, and growing ours row by row through any interruption."""
+"""Certificate files: read ours and Cohen-style logs, and append rows to ours. No torch.
+
+A file grows by whole rows in the order of its images. A run that was interrupted anywhere resumes
+after the last whole row.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ import os
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,17 +41,18 @@ from smoothmix.runs.folder import RunFolder
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
 LARGEST_FILE = 2**28
-"""Bytes, unpacked: the validation split of ImageNet with votes for a hundred classes an image has half of it."""
+"""Bytes, unpacked: twice what ImageNet's validation split takes with votes for 100 classes per image."""
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """The rows of a file, with its settings if it has any, and what a reader must know about them."""
+    """The rows of a file, with its settings if it has any."""
 
     path: Path
     rows: tuple[Certificate, ...]
     settings: FileSettings | None = None
     notes: tuple[str, ...] = ()
+    """What a reader must know, such as a line that was left out."""
 
     @property
     def radius(self) -> NDArray[np.float64]:
@@ -55,25 +61,38 @@ class Certificates:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """Whether each image is certified as its label."""
+        """Whether each image is certified as its true class."""
         return np.array([row.correct for row in self.rows], dtype=bool)
 
     @property
     def missing(self) -> list[int]:
-        """Images that the settings announce and no row has."""
+        """Images that the settings announce and that have no row."""
+        if self.settings is None:
+            return []
         present = {row.idx for row in self.rows}
-        return [i for i in self.settings.indices if i not in present] if self.settings else []
+        return [i for i in self.settings.indices if i not in present]
 
 
 def read(path: Path) -> Certificates:
-    """The certificates in a file of ours or a log of the field's (also .gz or .xz), a run folder or `zoo:NAME`."""
+    """The certificates in a file, a run folder or `zoo:NAME`.
+
+    A file is one of ours or a Cohen-style log, also packed as .gz or .xz.
+    """
     path = zoo.resolved(path)
     if path.is_dir():
-        there = [path / f"certificates.tsv{packed}" for packed in ("", ".gz", ".xz")]
-        path = next((file for file in there if file.exists()), there[0])
+        path = _file_in(path)
     settings = load_settings(path)
     rows, notes = _parse(_text(path), path)
     return Certificates(path, tuple(rows), settings, tuple(notes))
+
+
+def _file_in(folder: Path) -> Path:
+    """The certificate file of a run folder, packed or not."""
+    plain = folder / "certificates.tsv"
+    for path in (plain, folder / "certificates.tsv.gz", folder / "certificates.tsv.xz"):
+        if path.exists():
+            return path
+    return plain
 
 
 def _text(path: Path) -> str:
@@ -82,35 +101,38 @@ def _text(path: Path) -> str:
     except FileTooLargeError as error:
         raise CertificateError(str(error)) from None
     except FileNotFoundError:
-        folder = RunFolder(path.parent)
-        first = path.name == "certificates.tsv" and folder.weights.exists()
-        what = f"; certify it first: smoothmix certify {path.parent}" if first else ""
-        raise UsageError(f"{path}: there is no such certificate file{what}") from None
+        advice = ""
+        if path.name == "certificates.tsv" and RunFolder(path.parent).weights.exists():
+            advice = f"; certify it first: smoothmix certify {path.parent}"
+        raise UsageError(f"{path}: there is no such certificate file{advice}") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise CertificateError(
-            f"{path}: cannot be read ({error or type(error).__name__})"
-        ) from error
+        reason = str(error) or type(error).__name__
+        raise CertificateError(f"{path}: cannot be read ({reason})") from error
 
 
 def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
     header: list[str] = []
     rows: list[Certificate] = []
     notes: list[str] = []
-    seen: dict[int, int] = {}
+    line_of: dict[int, int] = {}
     for number, (line, whole) in enumerate(_lines(text), start=1):
         if number == 1:
             header = line.removesuffix("\r").split("\t")
             _check_header(header, path)
             continue
-        row = (
-            _parse_line(line, header, f"{path}, line {number}")
-            if whole
-            else _parse_tail(line, header, path, number)
-        )
+        where = f"{path}, line {number}"
+        if whole:
+            row: Certificate | None = _parse_line(line, header, where)
+        else:
+            row = _parse_last_line(line, header, where)
         if row is None:
             notes.append(f"line {number} is cut off and was left out")
             continue
-        _note_double(seen, row.idx, number, path)
+        if row.idx in line_of:
+            raise CertificateError(
+                f"{where}: image {row.idx} has a row already, in line {line_of[row.idx]}"
+            )
+        line_of[row.idx] = number
         rows.append(row)
         if len(rows) > MOST_IMAGES:
             raise CertificateError(
@@ -120,7 +142,8 @@ def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """The lines one by one, and whether each has its newline: a hostile file may have more than fit into memory."""
+    """The lines, and whether each ends with a newline."""
+    # One by one: a hostile file may have more lines than fit into memory as a list.
     start = 0
     while (end := text.find("\n", start)) >= 0:
         yield text[start:end], True
@@ -129,17 +152,18 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         yield text[start:], False
 
 
-def _parse_tail(line: str, header: list[str], path: Path, number: int) -> Certificate | None:
-    """The row in a last line without a newline; None where it was cut."""
-    # In our own file such a line was being written when the run died: its votes may be cut too. Other tools' logs
-    # often just lack the last newline.
+def _parse_last_line(line: str, header: list[str], where: str) -> Certificate | None:
+    """The row in a last line without a newline; None where the line was cut off."""
+    # Our own writer always ends a row with a newline, so this one was being written when the run
+    # died, and its votes may be cut off too. Logs of other tools often lack the last newline.
     if "counts" in header:
         return None
     try:
-        return _parse_line(line, header, f"{path}, line {number}")
+        return _parse_line(line, header, where)
     except CertificateError:
-        if line.count("\t") >= len(header) - 1:
-            raise  # it is whole, and wrong
+        is_complete = line.count("\t") >= len(header) - 1
+        if is_complete:
+            raise
         return None
 
 
@@ -162,22 +186,15 @@ def _parse_line(line: str, header: list[str], where: str) -> Certificate:
         raise CertificateError(f"{where}: {error}") from None
 
 
-def _note_double(seen: dict[int, int], idx: int, number: int, path: Path) -> None:
-    if idx in seen:
-        raise CertificateError(
-            f"{path}, line {number}: image {idx} is there already, in line {seen[idx]}"
-        )
-    seen[idx] = number
-
-
+@final
 class Writer:
-    """Grows a certificate file by whole rows, in the order of the images its settings announce."""
+    """Appends rows to a certificate file, in the order of the images that its settings announce."""
 
     def __init__(self, path: Path, settings: FileSettings) -> None:
         self.path = path
         self.settings = settings
         self.announced = settings
-        """The same with all images that the file is to have: those of an earlier run may be more."""
+        """The settings with all images that the file is to have, also those of earlier runs."""
         self.done: list[Certificate] = []
         self._stream: FileIO | None = None
         self._synced = 0.0
@@ -189,36 +206,37 @@ class Writer:
 
     @property
     def whole(self) -> bool:
-        """Whether the file lacks nothing that it announces."""
+        """Whether the file has a row for every image it announces."""
         return len(self.done) >= len(self.announced.indices)
 
     def append(self, row: Certificate) -> None:
-        """Add a row; it is on its way to the disk when this returns."""
+        """Add a row; the operating system has it when this returns."""
         try:
             if self._stream is None:
-                # Unbuffered: what a failed write left in a buffer would be written again on closing.
+                # Unbuffered: what a failed write leaves in a buffer would be written on closing.
                 self._stream = self.path.open("ab", buffering=0)
                 if self._stream.tell() == 0:
-                    self._write(HEADER)
-            self._write(to_line(row))
+                    self._write(self._stream, HEADER)
+            self._write(self._stream, to_line(row))
         except OSError as error:
             raise SmoothmixError(
                 f"{self.path}: image {row.idx} could not be written ({error.strerror or error}); "
-                f"{len(self.done)} images are safe: make room and run the same command again"
+                f"{len(self.done)} images are safe: free some disk space and run the same command "
+                "again"
             ) from error
         self.done.append(row)
 
-    def _write(self, line: str) -> None:
-        assert self._stream is not None
-        data = memoryview(line.encode())
-        while data:
-            data = data[self._stream.write(data) :]
+    def _write(self, stream: FileIO, line: str) -> None:
+        remaining = memoryview(line.encode())
+        while remaining:
+            remaining = remaining[stream.write(remaining) :]
+        # Once per second at most: a sync may take longer than an image.
         if time.monotonic() - self._synced > SECONDS_BETWEEN_SYNCS:
-            os.fsync(self._stream.fileno())
+            os.fsync(stream.fileno())
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Put everything on the disk."""
+        """Have the operating system put all rows on the disk."""
         if self._stream is not None:
             os.fsync(self._stream.fileno())
             self._stream.close()
@@ -227,63 +245,81 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
-    """A writer that goes on where an earlier run with the same settings stopped; others are refused."""
+    """A writer that resumes a file of the same settings; a file of other settings is refused."""
     require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
         writer = Writer(path, settings)
         require_own_settings(path)
-        earlier = load_settings(path) if path.exists() else None
-        writer.done = _take_up(path, earlier, settings)
-        if earlier is None or not writer.done:
-            settings.save(settings_path(path))
-        else:
-            versions = continued_versions(path, earlier, settings)
+        earlier = None
+        if path.exists():
+            earlier = load_settings(path)
+        writer.done = _resumed_rows(path, earlier, settings)
+        if earlier is not None and writer.done:
             writer.announced = replace(
-                earlier, images=max(earlier.images, settings.images), versions=versions
+                earlier,
+                images=max(earlier.images, settings.images),
+                versions=continued_versions(path, earlier, settings),
             )
-            writer.announced.save(settings_path(path))
+        writer.announced.save(settings_path(path))
         try:
             yield writer
         finally:
             writer.close()
 
 
-def _take_up(path: Path, earlier: FileSettings | None, settings: FileSettings) -> list[Certificate]:
-    """The rows that an earlier run left. A cut last line is dropped, once everything says that the file is ours."""
+def _resumed_rows(
+    path: Path, earlier: FileSettings | None, settings: FileSettings
+) -> list[Certificate]:
+    """The rows that an earlier run left; a cut last line is dropped from the file."""
     if not path.exists():
         return []
-    if HEADER.encode().startswith(path.read_bytes()[: len(HEADER) + 1]):
-        rows = []  # nothing but the header, or the beginning of one
-    else:
-        rows = list(read(path).rows)
+    rows: list[Certificate] = []
+    if not _has_header_only(path):
+        rows.extend(read(path).rows)
         if earlier is None:
             raise UsageError(
-                f"{path}: has no {settings_path(path).name} beside it to say how it was made; use another --out"
+                f"{path}: has no {settings_path(path).name} beside it to say how it was made; "
+                "use another --out"
             )
         refuse_others(path, earlier, settings)
-        expected = replace(settings, images=max(earlier.images, settings.images)).indices
-        for row, idx in zip(rows, expected, strict=False):
-            if row.idx != idx:
-                raise CertificateError(
-                    f"{path}: holds image {row.idx} where image {idx} should be; it cannot be continued"
-                )
+        _require_order(path, rows, replace(settings, images=max(earlier.images, settings.images)))
+    # Not before the settings have shown that the file is ours.
     _drop_cut_line(path)
     return rows
 
 
+def _has_header_only(path: Path) -> bool:
+    """Whether a file holds nothing but our header, or the beginning of it."""
+    start = path.read_bytes()[: len(HEADER) + 1]
+    return HEADER.encode().startswith(start)
+
+
+def _require_order(path: Path, rows: Sequence[Certificate], settings: FileSettings) -> None:
+    """Refuse rows of other images than the first ones that the settings announce."""
+    for row, idx in zip(rows, settings.indices, strict=False):
+        if row.idx != idx:
+            raise CertificateError(
+                f"{path}: holds image {row.idx} where image {idx} should be; it cannot be resumed"
+            )
+
+
 def continued_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
-    """Versions old and new; other software may draw or round differently, which is allowed and said."""
+    """The software versions of the earlier run and of this one.
+
+    Other software may draw or round differently, which is allowed; a warning names it.
+    """
     for name in ("torch", "numpy"):
-        old, new = earlier.versions.get(name), settings.versions.get(name)
+        old = earlier.versions.get(name)
+        new = settings.versions.get(name)
         if old and new and new not in old.split(", "):
             warnings.warn(
-                f"{path}: was begun with {name} {old} and goes on with {new}", stacklevel=4
+                f"{path}: was started with {name} {old} and is resumed with {new}", stacklevel=4
             )
     return joined_versions(earlier.versions, settings.versions)
 
 
 def _drop_cut_line(path: Path) -> None:
-    """Cut the file back to its last newline: what follows it was being written when the run died."""
+    """Cut the file back to its last newline: the rest was being written when the run died."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     if whole < len(data):

@@ -1,109 +1,415 @@
-"""Votes of images in work, kept beside a certificate file: neither a limit on time nor a kill loses them."""
+"""Partial votes: the journal beside a certificate file that keeps the draws of unfinished images.
+
+A certificate file holds finished images only. The votes of the others are appended to a journal,
+`certificates.0123456789abcdef.partial-votes`, about once per minute and when a run stops. Its name
+contains a digest of the settings that decide votes, so votes of other networks, data, noise or
+seeds are never found.
+
+Every line holds the votes of one image for one range of draws. All processes of a run, and all
+later runs, append to the same file and sum what anyone has appended. No draw can be counted twice:
+only ranges that follow each other without gap or overlap are added. A line that was cut off by a
+kill, or mixed up with another on a network file system, fails its checksum and is left out: draws
+may be lost then, and are drawn again. No torch.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
+import secrets
 import warnings
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, BinaryIO, final
 
-from smoothmix.certificates.file import Certificates, read
-from smoothmix.certificates.row import Certificate
-from smoothmix.certificates.settings import FileSettings, differences, load_settings, settings_path
-from smoothmix.certificates.tools import save
+from smoothmix._io.toml import to_table
+from smoothmix.certificates.row import Certificate, votes_from, votes_text
+from smoothmix.certificates.settings import FileSettings, same_outcome
+from smoothmix.config import require
 from smoothmix.errors import SmoothmixError
 
-SECONDS_BETWEEN_KEEPING = 60.0
-"""How much work on images that are not finished a kill may cost."""
+SUFFIX = ".partial-votes"
+"""Reserved for journals: no certificate file may have it."""
+
+LONGEST_LINE = 2**20
+"""Bytes: votes for a hundred thousand classes fit."""
+
+VOTE_SETTINGS = ("model_hash", "data_hash", "num_classes", "engine", "noise")
+VOTE_CERTIFICATION = ("sigma", "n0", "seed", "block", "precision")
+"""Keys of certificates.toml that decide how each draw of an image votes."""
+
+RULE_SETTINGS = ("mode", "stopping")
+RULE_CERTIFICATION = ("n", "alpha", "skip_wrong", "stop_abstaining")
+"""Keys that decide after how many draws an image is finished."""
 
 
-def begun_path(path: Path) -> Path:
-    """Where the images in work of a certificate file are kept, as a certificate file of its own.
+@final
+@dataclass(frozen=True, kw_only=True)
+class PartialVotes:
+    """The votes of one image so far: all selection draws, and the first estimation draws."""
 
-    >>> begun_path(Path("runs/certificates.tsv")).name
-    'certificates-begun.tsv'
-    """
-    return path.with_name(f"{path.stem}-begun.tsv")
+    selection_counts: Mapping[int, int]
+    counts: Mapping[int, int]
+    seconds: float = 0.0
+    """Time that the draws took."""
+
+    @property
+    def drawn(self) -> int:
+        """Estimation draws so far."""
+        return sum(self.counts.values())
+
+    @classmethod
+    def of_row(cls, row: Certificate) -> PartialVotes:
+        """The votes that a certificate was computed from."""
+        assert row.counts is not None
+        assert row.selection_counts is not None
+        return cls(selection_counts=row.selection_counts, counts=row.counts, seconds=row.seconds)
 
 
-def load_begun(path: Path, settings: FileSettings) -> dict[int, Certificate]:
-    """What was kept for a file of these settings, by image; other settings have drawn other votes."""
-    kept = begun_path(path)
-    if not kept.exists():
-        return {}
-    try:
-        file = read(kept)
-    except SmoothmixError as error:
-        warnings.warn(f"{error}; the images that it held are begun anew", stacklevel=3)
-        return {}
-    if file.settings is None or differences(file.settings, settings):
-        return {}
-    return {row.idx: row for row in file.rows if _fits(row, settings)}
+def refuse_reserved(path: Path) -> Path:
+    """The path of an output, unless it has the suffix of journals."""
+    require(
+        path.suffix != SUFFIX,
+        f"{path}: the suffix {SUFFIX} is reserved for partial votes; choose another --out",
+    )
+    return path
 
 
-def _fits(row: Certificate, settings: FileSettings) -> bool:
-    """Whether a run of these settings can have left an image like this: all of its selection and some whole blocks."""
-    how = settings.certification
-    if (
-        row.counts is None
-        or row.selection_counts is None
-        or row.n is None
-        or row.idx not in settings.indices
-    ):
-        return False
-    return (
-        max((*row.counts, *row.selection_counts, 0)) < settings.num_classes
-        and sum(row.selection_counts.values()) == how.n0
-        and sum(row.counts.values()) == row.n <= how.n
-        and (row.n % how.batch == 0 or row.n == how.n)
+def journal_path(path: Path, settings: FileSettings) -> Path:
+    """Where the partial votes of a certificate file are kept."""
+    return path.with_name(f"{path.stem}.{votes_digest(settings)}{SUFFIX}")
+
+
+def votes_digest(settings: FileSettings) -> str:
+    """A digest of the settings that decide votes."""
+    return _digest(settings, VOTE_SETTINGS, VOTE_CERTIFICATION)
+
+
+def rules_digest(settings: FileSettings) -> str:
+    """A digest of the settings that decide how many draws an image gets."""
+    return _digest(settings, RULE_SETTINGS, RULE_CERTIFICATION)
+
+
+def _digest(settings: FileSettings, own: Iterable[str], certification: Iterable[str]) -> str:
+    # By the keys of certificates.toml, which do not change with the code.
+    table = to_table(settings)
+    chosen = {key: table.get(key) for key in own}
+    for key in certification:
+        chosen[f"certification.{key}"] = table["certification"].get(key)
+    return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@final
+class Journal:
+    """The partial votes of one certificate file, and of all its shards."""
+
+    def __init__(self, path: Path, settings: FileSettings) -> None:
+        self.path = journal_path(path, settings)
+        self.settings = settings
+        self._session = secrets.token_hex(8)
+        self._saved: dict[int, PartialVotes] = {}
+        """What the journal is known to hold of each image: only later draws are appended."""
+
+    def read(self, *, any_rules: bool = False) -> dict[int, PartialVotes]:
+        """The votes that runs with these settings have left, by image.
+
+        Runs with other stopping rules may have drawn further than these rules would have, so their
+        votes count with `any_rules` only: in an extension, which draws further anyway.
+        """
+        contents = self._contents()
+        matching = contents.matching_sessions(self.settings, any_rules=any_rules)
+        by_image: dict[int, list[_VotesLine]] = {}
+        for line in contents.votes:
+            if line.session in matching and self._is_possible(line):
+                by_image.setdefault(line.image, []).append(line)
+        self._saved = {}
+        for image, lines in by_image.items():
+            votes = self._sum(lines)
+            if votes is not None:
+                self._saved[image] = votes
+        return dict(self._saved)
+
+    def append(self, votes: Mapping[int, PartialVotes]) -> None:
+        """Save the draws of these images that the journal does not hold yet."""
+        lines: list[dict[str, Any]] = []
+        for image, partial in votes.items():
+            lines.extend(self._new_lines(image, partial))
+        if not lines:
+            return
+        # Every chunk starts with a line about its session, so that it can be read without others.
+        chunk = b"".join(_encoded(line) for line in [self._session_line(), *lines])
+        try:
+            self._write(chunk)
+        except OSError as error:
+            raise SmoothmixError(
+                f"{self.path}: the partial votes could not be saved ({error.strerror or error}): "
+                "free some disk space and run the same command again"
+            ) from error
+        self._saved.update(votes)
+
+    def remove_if_finished(self, finished: Container[int]) -> None:
+        """Delete the journal if every image in it has a row in the certificate file."""
+        contents = self._contents()
+        # Without a session line of this journal it is not surely ours, whatever its name.
+        if not contents.sessions:
+            return
+        if all(line.image in finished for line in contents.votes):
+            self.path.unlink(missing_ok=True)
+            self._saved.clear()
+
+    def _contents(self) -> _Contents:
+        contents = _Contents()
+        try:
+            with self.path.open("rb") as stream:
+                for line in _lines(stream):
+                    contents.add(line, votes_digest(self.settings))
+        except FileNotFoundError:
+            return contents
+        except OSError as error:
+            raise SmoothmixError(f"{self.path}: cannot be read ({error.strerror})") from error
+        if contents.damaged and not contents.sessions:
+            warnings.warn(
+                f"{self.path}: holds no partial votes that can be read; its images start again",
+                stacklevel=3,
+            )
+        return contents
+
+    def _is_possible(self, line: _VotesLine) -> bool:
+        """Whether a run with these settings can have written this."""
+        classes_exist = max(line.counts, default=0) < self.settings.num_classes
+        return classes_exist and sum(line.counts.values()) == line.stop - line.start
+
+    def _sum(self, lines: Sequence[_VotesLine]) -> PartialVotes | None:
+        """All votes of one image that can be used; None if its selection is not complete."""
+        certification = self.settings.certification
+        n0 = certification.n0
+        selections = [line for line in lines if line.domain == "selection"]
+        selection = _joined(selections, lambda stop: stop == n0)
+        if selection is None:
+            return None
+
+        # A resumed image must see the same batches as one that never stopped, so that rounding is
+        # the same: only whole batches can be resumed from, or an image with all its draws.
+        def is_resumable(stop: int) -> bool:
+            if stop > certification.n:
+                return False
+            return stop % certification.batch == 0 or stop == certification.n
+
+        estimations = [line for line in lines if line.domain == "estimation"]
+        estimation = _joined(estimations, is_resumable)
+        # No draw at all can always be resumed from.
+        assert estimation is not None
+        return PartialVotes(
+            selection_counts=selection.counts,
+            counts=estimation.counts,
+            seconds=selection.seconds + estimation.seconds,
+        )
+
+    def _session_line(self) -> dict[str, Any]:
+        return {
+            "session": self._session,
+            "votes": votes_digest(self.settings),
+            "rules": rules_digest(self.settings),
+            "probe": self.settings.probe,
+        }
+
+    def _new_lines(self, image: int, partial: PartialVotes) -> Iterator[dict[str, Any]]:
+        saved = self._saved.get(image)
+        if saved is None:
+            saved = PartialVotes(selection_counts={}, counts={})
+            n0 = sum(partial.selection_counts.values())
+            # The time of both is recorded with the estimation draws, once there are any.
+            seconds = 0.0 if partial.drawn else partial.seconds
+            yield self._votes_line(image, "selection", 0, n0, partial.selection_counts, seconds)
+        if partial.drawn > saved.drawn:
+            new = _difference(partial.counts, saved.counts)
+            seconds = max(0.0, partial.seconds - saved.seconds)
+            yield self._votes_line(image, "estimation", saved.drawn, partial.drawn, new, seconds)
+
+    def _votes_line(
+        self,
+        image: int,
+        domain: str,
+        start: int,
+        stop: int,
+        counts: Mapping[int, int],
+        seconds: float,
+    ) -> dict[str, Any]:
+        return {
+            "session": self._session,
+            "image": image,
+            "domain": domain,
+            "start": start,
+            "stop": stop,
+            "counts": votes_text(counts),
+            "seconds": round(seconds, 3),
+        }
+
+    def _write(self, chunk: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a+b", buffering=0) as stream:
+            if _ends_in_the_middle_of_a_line(stream):
+                chunk = b"\n" + chunk
+            remaining = memoryview(chunk)
+            while remaining:
+                remaining = remaining[stream.write(remaining) :]
+            os.fsync(stream.fileno())
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _SessionLine:
+    """One process that appended votes, and what it ran."""
+
+    session: str
+    rules: str
+    probe: str
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _VotesLine:
+    """The votes of one image for one range of draws."""
+
+    session: str
+    image: int
+    domain: str
+    start: int
+    stop: int
+    counts: Mapping[int, int]
+    seconds: float
+
+
+@final
+@dataclass
+class _Contents:
+    """The lines of a journal."""
+
+    sessions: dict[str, _SessionLine] = field(default_factory=dict)
+    votes: list[_VotesLine] = field(default_factory=list)
+    damaged: int = 0
+    """Lines that were cut off or mixed up."""
+
+    def add(self, line: bytes, digest: str) -> None:
+        """Add one line of the file."""
+        try:
+            record = _decoded(line)
+            if "votes" in record:
+                # A journal that was copied under another name has votes of other settings.
+                if record["votes"] == digest:
+                    found = _session_of(record)
+                    self.sessions[found.session] = found
+            else:
+                self.votes.append(_votes_of(record))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self.damaged += 1
+
+    def matching_sessions(self, settings: FileSettings, *, any_rules: bool) -> set[str]:
+        """Sessions that ran the same network, by the same rules unless any will do."""
+        rules = rules_digest(settings)
+        matching = set()
+        for session in self.sessions.values():
+            same_network = same_outcome(session.probe, settings.probe)
+            if same_network and (any_rules or session.rules == rules):
+                matching.add(session.session)
+        return matching
+
+
+@final
+@dataclass(frozen=True)
+class _Joined:
+    """Votes of the draws from 0 up to `stop`."""
+
+    stop: int
+    counts: Mapping[int, int]
+    seconds: float
+
+
+def _joined(lines: Iterable[_VotesLine], may_stop: Callable[[int], bool]) -> _Joined | None:
+    """The most draws from 0 on that ranges without gap or overlap cover, up to a possible stop."""
+    reached: dict[int, _Joined] = {0: _Joined(0, {}, 0.0)}
+    # By where they start: whatever ends at a position comes before what starts there.
+    for line in sorted(lines, key=lambda line: (line.start, line.stop)):
+        before = reached.get(line.start)
+        if before is None or line.stop in reached:
+            continue
+        counts = _sum_of(before.counts, line.counts)
+        reached[line.stop] = _Joined(line.stop, counts, before.seconds + line.seconds)
+    usable = [joined for joined in reached.values() if may_stop(joined.stop)]
+    return max(usable, key=lambda joined: joined.stop, default=None)
+
+
+def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
+    total = dict(first)
+    for c, count in second.items():
+        total[c] = total.get(c, 0) + count
+    return total
+
+
+def _difference(after: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
+    new = {}
+    for c, count in after.items():
+        if count > before.get(c, 0):
+            new[c] = count - before.get(c, 0)
+    return new
+
+
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    text = json.dumps(record).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    """The record in a line; ValueError where the line is damaged."""
+    checksum, _, text = line.partition(b" ")
+    if int(checksum, 16) != zlib.crc32(text):
+        raise ValueError("the checksum is wrong")
+    record = json.loads(text)
+    if not isinstance(record, dict):
+        raise ValueError("a record is a table")
+    return record
+
+
+def _session_of(record: Mapping[str, Any]) -> _SessionLine:
+    texts = (record["session"], record["rules"], record["probe"])
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("a session is described by texts")
+    return _SessionLine(session=texts[0], rules=texts[1], probe=texts[2])
+
+
+def _votes_of(record: Mapping[str, Any]) -> _VotesLine:
+    numbers = (record["image"], record["start"], record["stop"])
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError("images and draws are whole numbers")
+    image, start, stop = numbers
+    seconds = float(record["seconds"])
+    if start >= stop or not math.isfinite(seconds):
+        raise ValueError("a range holds draws, which took some time")
+    return _VotesLine(
+        session=record["session"],
+        image=image,
+        domain=record["domain"],
+        start=start,
+        stop=stop,
+        counts=votes_from(record["counts"]),
+        seconds=seconds,
     )
 
 
-def keep_begun(path: Path, settings: FileSettings, rows: Sequence[Certificate]) -> None:
-    """Keep the images in work as they stand."""
-    kept = begun_path(path)
-    if not _is_of(kept, settings):
-        # Settings are written before rows: rows of another run must not be left under them, should this be cut off.
-        remove_begun(path)
-    try:
-        save(Certificates(kept, tuple(rows), settings), kept)
-    except OSError as error:
-        raise SmoothmixError(
-            f"{kept}: the images in work could not be kept ({error.strerror or error}): make room and run the same "
-            "command again"
-        ) from error
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines that are not empty, without their newlines; a last one without it was cut off."""
+    while line := stream.readline(LONGEST_LINE):
+        if line.strip():
+            yield line.removesuffix(b"\n")
 
 
-def keep_at_the_end(keep: Callable[[], None]) -> None:
-    """Keep what can be kept on the way out. If that fails it is said, and no more: what ends the run is to be heard."""
-    try:
-        keep()
-    except SmoothmixError as error:
-        warnings.warn(str(error), stacklevel=2)
-
-
-def _is_of(kept: Path, settings: FileSettings) -> bool:
-    try:
-        there = load_settings(kept)
-    except SmoothmixError:
+def _ends_in_the_middle_of_a_line(stream: BinaryIO) -> bool:
+    """Whether a kill or a full disk has cut off the last line, which must not swallow the next."""
+    if stream.seek(0, os.SEEK_END) == 0:
         return False
-    return there is not None and not differences(there, settings)
-
-
-def forget_begun(path: Path, whole: Certificates) -> None:
-    """Forget those that have their row in the file by now; a run of more images may have others in work."""
-    assert whole.settings is not None
-    done = {row.idx for row in whole.rows}
-    if left := [row for i, row in load_begun(path, whole.settings).items() if i not in done]:
-        keep_begun(path, whole.settings, left)
-    else:
-        remove_begun(path)
-
-
-def remove_begun(path: Path) -> None:
-    """Forget them: the file is finished."""
-    kept = begun_path(path)
-    for file in (
-        kept,
-        settings_path(kept),
-    ):  # the rows first: without settings they could be taken for another's
-        file.unlink(missing_ok=True)
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) != b"\n"

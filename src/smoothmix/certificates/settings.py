@@ -220,14 +220,14 @@ def differences(
         f"{name} is {_text(name, old)} there and {_text(name, new)} here"
         for name, old, new in found
     ]
-    if there.model_hash == here.model_hash and not _same_outcome(there.probe, here.probe):
+    if there.model_hash == here.model_hash and not same_outcome(there.probe, here.probe):
         said.append(
             "the network has the same weights and gives other logits: its code or its settings have changed"
         )
     return said
 
 
-def _same_outcome(there: str, here: str) -> bool:
+def same_outcome(there: str, here: str) -> bool:
     """Whether two probes are those of one network but for rounding, as far as both are known."""
     old, new = _logits(there), _logits(here)
     if not old or not new:

@@ -2,269 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import final
 
 from torch import nn
 
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix._process.signals import Stopped
-from smoothmix.certificates import Certificate, Certificates, FileSettings, Writer, read, writing
-from smoothmix.certificates.partial import keep_begun, load_begun, remove_begun
+from smoothmix.certificates import (
+    Certificate,
+    Certificates,
+    FileSettings,
+    Selection,
+    Writer,
+    read,
+    writing,
+)
+from smoothmix.certificates.old_partial import import_old_votes
+from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import software_versions
-from smoothmix.certify.loop import Budget, InWork, certified_rows
-from smoothmix.certify.smoothed import require_reach
+from smoothmix.certify.loop import DrawProgress, ImageToCertify, TimeLimit, certified_rows
+from smoothmix.certify.smoothed import Smoothed, require_reach
 from smoothmix.config import FUSED, Certification, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
-from smoothmix.inference.guards import check_images, say_doubts
-from smoothmix.inference.sampler import Images, Sampler
-from smoothmix.networks.weights import state_hash
+from smoothmix.inference.guards import check_images, warn_of_doubts
+from smoothmix.inference.sampler import Sampler
+from smoothmix.networks import state_hash
 from smoothmix.noise import addresses as randomness
 from smoothmix.stats.anytime import Stopping
 
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far a run over a data set is."""
-
-    done: int
-    """Images in the file."""
-    total: int
-    """Images that it is to hold."""
-    row: Certificate | None = None
-    """The newest; None before the first of this run."""
-    waiting_for: tuple[int, ...] = ()
-    """Parts in the hands of other processes, where there is nothing else left to do."""
-    in_work: int = 0
-    """Images that are being drawn for."""
-    draws: int = 0
-    """In mode anytime those of this run; in mode exact those of images that are not written yet."""
-    planned: int = 0
-    """Draws that each image is to have, in mode exact."""
+ALL_IMAGES = Selection()
 
 
 def certify_dataset(
     model: nn.Module,
     dataset: Dataset,
-    how: Certification,
+    certification: Certification,
     *,
     path: Path | str,
     model_name: str,
     num_classes: int | None = None,
-    skip: int = 1,
-    maximum: int | None = None,
-    shard: str = "",
+    selection: Selection = ALL_IMAGES,
     stopping: Stopping | None = None,
-    budget: Budget | None = None,
+    time_limit: TimeLimit | None = None,
     engine: Engine = "auto",
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Certificates:
-    """Certify every `skip`-th image of a data set into a file, from where an earlier run with it stopped.
+    """Certify the images of a data set into a file; an interrupted file of this run is resumed.
 
-    The network tells `num_classes` apart, by default as many as the data set has. `shard` takes one part of the images,
-    such as `2/3`, for as many processes as there are parts; `certificates.merge` puts them together. With `stopping`,
-    the guarantee is the anytime one, and each image gets only the draws that it needs; `budget` limits the time.
+    The network has `num_classes` outputs, by default as many as the data set has classes. A
+    selection with a shard, such as `Selection(shard="2/3")`, certifies one part of the images;
+    `certificates.merge` merges the files. With `stopping`, the guarantee is the anytime one, and
+    each image gets only the draws that it needs; `time_limit` then limits the time.
     """
     require(
-        stopping is not None or budget is None,
-        "a budget of time goes with rules for stopping: mode anytime",
+        stopping is not None or time_limit is None,
+        "a time limit needs stopping rules: mode anytime",
     )
-    settings = file_settings(
-        model,
-        dataset,
-        how,
-        model_name=model_name,
-        num_classes=num_classes,
-        skip=skip,
-        maximum=maximum,
-        shard=shard,
-        stopping=stopping,
-        engine=engine,
-    )
-    return certify_file(
-        model, dataset, settings, path=Path(path), budget=budget, on_progress=on_progress
-    )
-
-
-def certify_file(
-    model: nn.Module,
-    dataset: Dataset,
-    settings: FileSettings,
-    *,
-    path: Path,
-    budget: Budget | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
-) -> Certificates:
-    """Certify what a file of these settings (see `file_settings`) still lacks."""
-    require(
-        bool(settings.indices),
-        f"{path}: part {settings.shard} holds none of the {settings.images} images",
-    )
-    with writing(path, settings) as writer, file_sampler(model, settings) as sampler:
-        fill(writer, sampler, dataset, budget, on_progress)
-    if not path.exists():
-        raise undecided(path)
-    return read(path)
-
-
-def undecided(path: Path) -> Stopped:
-    """That the time was up too early, and what to do."""
-    return Stopped(
-        f"{path}: the first image could not be finished in the time given, and rows come in the order of the images; "
-        "those in work are kept, and the same command goes on with them"
-    )
-
-
-def file_sampler(model: nn.Module, settings: FileSettings) -> Sampler:
-    """What counts the votes for a file of these settings; it may serve for several parts of one run."""
-    how, recorded = settings.certification, settings.engine
-    return _sampler(model, how, settings.num_classes, wished(settings), recorded=recorded)
-
-
-def _sampler(
-    model: nn.Module, how: Certification, num_classes: int, engine: Engine, *, recorded: str = ""
-) -> Sampler:
-    return Sampler(
-        model=model,
-        sigma=how.sigma,
-        num_classes=num_classes,
-        seed=how.seed,
-        block=how.batch,
-        precision=how.precision,
-        engine=engine,
-        recorded=recorded,
-    )
-
-
-def fill(
-    writer: Writer,
-    sampler: Sampler,
-    dataset: Dataset,
-    budget: Budget | None,
-    on_progress: Callable[[Progress], None],
-    earlier: Mapping[int, Certificate] | None = None,
-) -> None:
-    """Certify what the file still lacks."""
-    how, stopping, total = (
-        writer.settings.certification,
-        writer.settings.stopping,
-        len(writer.settings.indices),
-    )
-    remaining = writer.remaining
-    kept = load_begun(writer.path, writer.announced)
-    begun = {i: row for i, row in kept.items() if i in remaining}
-    # A look at the first images only (--max) keeps what others have had.
-    beyond = [row for i, row in kept.items() if i not in writer.settings.indices]
-    state = Progress(done=len(writer.done), total=total, planned=0 if stopping else how.n)
-    on_progress(
-        state if stopping else replace(state, draws=sum(row.n or 0 for row in begun.values()))
-    )
-    say_doubts(how.sigma, dataset)
-    images = _images(dataset, remaining)
-
-    def keep(rows: Sequence[Certificate]) -> None:
-        keep_begun(writer.path, writer.announced, [*rows, *beyond])
-
-    waiting = 0
-
-    def hear(state: InWork) -> None:
-        nonlocal waiting
-        waiting = state.drawn
-        told = Progress(done=len(writer.done), total=total, in_work=state.images)
-        on_progress(
-            replace(told, draws=state.draws)
-            if stopping
-            else replace(told, draws=waiting, planned=how.n)
+    with open_classifier(
+        model, dataset, certification, num_classes=num_classes, engine=engine
+    ) as sampler:
+        settings = file_settings(
+            sampler,
+            dataset,
+            certification,
+            model_name=model_name,
+            selection=selection,
+            stopping=stopping,
+        )
+        return certify_file(
+            sampler,
+            dataset,
+            settings,
+            path=Path(path),
+            time_limit=time_limit,
+            on_progress=on_progress,
         )
 
-    rows = certified_rows(
-        sampler,
-        images,
-        how,
-        stopping,
-        budget=budget,
-        earlier=earlier,
-        begun=begun,
-        keep=keep,
-        on_draws=hear,
+
+@contextmanager
+def open_classifier(
+    model: nn.Module,
+    dataset: Dataset,
+    certification: Certification,
+    *,
+    num_classes: int | None = None,
+    engine: Engine = "auto",
+) -> Iterator[Sampler]:
+    """The smoothed classifier of these settings, opened for the images of a data set."""
+    smoothed = Smoothed.for_certification(
+        model, certification, num_classes=num_classes or dataset.num_classes, engine=engine
     )
-    with closing(rows):  # so that they hear of it if this is where one is told to stop
-        for row in rows:
-            writer.append(row)
-            told = Progress(done=len(writer.done), total=total, row=row)
-            waiting = max(0, waiting - (row.n or 0))
-            on_progress(told if stopping else replace(told, draws=waiting, planned=how.n))
-    if writer.whole:
-        remove_begun(writer.path)
+    with smoothed.open(dataset.shape, seed=certification.seed) as sampler:
+        yield sampler
 
 
-def wished(settings: FileSettings) -> Engine:
-    """What to ask for to get the engine that a file names."""
-    return "auto" if settings.engine == FUSED else "eager"
-
-
-def _images(dataset: Dataset, indices: Sequence[int]) -> Images:
-    """Number, label and pixels of each image, read when it is its turn."""
-    for index in indices:
-        (image,) = dataset.images([index])
-        check_images(image[None])
-        yield index, int(dataset.labels[index]), image
+def engine_for(settings: FileSettings) -> Engine:
+    """The engine to request, so that a network runs as it did for a file."""
+    if settings.engine == FUSED:
+        return "auto"
+    return "eager"
 
 
 def file_settings(
-    model: nn.Module,
+    sampler: Sampler,
     dataset: Dataset,
-    how: Certification,
+    certification: Certification,
     *,
     model_name: str,
     weights: str = "",
-    num_classes: int | None = None,
-    skip: int = 1,
-    maximum: int | None = None,
-    shard: str = "",
+    selection: Selection = ALL_IMAGES,
     stopping: Stopping | None = None,
-    engine: Engine = "auto",
 ) -> FileSettings:
-    """What the certificate file of this run says about itself; refuses what could never give a useful file.
+    """The settings of a certificate file; refuses those that could never give a useful file.
 
-    The network is run on an image for that: what is wrong with it is said before there is any file.
+    The network runs on an image here, so that its errors appear before there is any file.
     """
-    if stopping:
-        # Whole blocks only: an image that is drawn further later sees the same blocks as one that never stopped.
-        draws = how.batch * -(-stopping.max_draws // how.batch)
-        stopping, how = replace(stopping, max_draws=draws), replace(how, n=draws)
-    num_classes = dataset.num_classes if num_classes is None else num_classes
-    require(skip >= 1, f"skip must be at least 1, got {skip}")
-    require(maximum is None or maximum >= 1, f"max must be at least 1, got {maximum}")
-    require_reach(how, stopping)
-    available = -(-len(dataset) // skip)
-    low, high = int(dataset.labels.min()), int(dataset.labels.max())
-    if low < 0 or high >= num_classes:
-        hint = ": they count from 0, so subtract 1" if low >= 1 and high == num_classes else ""
-        raise DataError(
-            f"{dataset.name}: labels run from {low} to {high}, where the network tells {num_classes} apart{hint}"
-        )
-    with _sampler(model, how, num_classes, engine) as sampler:
-        ready = sampler.rehearse(dataset.shape)
+    if stopping is not None:
+        # Whole batches only: an image that is drawn further later must see the same batches as one
+        # that never stopped.
+        draws = _rounded_up(stopping.max_draws, certification.batch)
+        stopping = replace(stopping, max_draws=draws)
+        certification = replace(certification, n=draws)
+    require_reach(certification, stopping)
+    _check_labels(dataset, sampler.num_classes)
+    sampler.check_network(dataset.shape)
     return FileSettings(
-        certification=how,
+        certification=certification,
         mode="anytime" if stopping else "exact",
         stopping=stopping,
         model=model_name,
-        model_hash=state_hash(model),
+        model_hash=state_hash(sampler.model),
         weights=weights,
         data=dataset.name,
         split=dataset.split,
         data_hash=dataset.fingerprint,
         data_note=dataset.note or "",
-        num_classes=num_classes,
-        skip=skip,
-        images=available if maximum is None else min(available, maximum),
-        shard=shard,
-        engine=ready.engine,
-        probe=ready.probe,
+        num_classes=sampler.num_classes,
+        skip=selection.skip,
+        images=selection.images(len(dataset)),
+        shard=selection.shard,
+        engine=sampler.engine,
+        probe=sampler.probe,
         noise=randomness.SCHEME,
         versions=software_versions(),
     )
+
+
+def _rounded_up(number: int, step: int) -> int:
+    return step * -(-number // step)
+
+
+def _check_labels(dataset: Dataset, num_classes: int) -> None:
+    low = int(dataset.labels.min())
+    high = int(dataset.labels.max())
+    if low >= 0 and high < num_classes:
+        return
+    hint = ""
+    if low >= 1 and high == num_classes:
+        hint = ": they count from 0, so subtract 1"
+    raise DataError(
+        f"{dataset.name}: labels run from {low} to {high}, where the network has "
+        f"{num_classes} classes{hint}"
+    )
+
+
+def certify_file(
+    sampler: Sampler,
+    dataset: Dataset,
+    settings: FileSettings,
+    *,
+    path: Path,
+    time_limit: TimeLimit | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Certificates:
+    """Certify the images that a file of these settings (see `file_settings`) still lacks."""
+    require(
+        bool(settings.indices),
+        f"{path}: shard {settings.shard} holds none of the {settings.images} images",
+    )
+    journal = Journal(path, settings)
+    with writing(path, settings) as writer:
+        certify_remaining(
+            writer, sampler, dataset, journal, time_limit=time_limit, on_progress=on_progress
+        )
+        if writer.whole:
+            journal.remove_if_finished(set(writer.announced.indices))
+    if not path.exists():
+        raise unfinished(path)
+    return read(path)
+
+
+def unfinished(path: Path) -> Stopped:
+    """The message of a run whose time ran out before its first row."""
+    return Stopped(
+        f"{path}: the first image could not be finished in the time given, and rows are written in "
+        "the order of the images; partial votes are saved, and the same command resumes them"
+    )
+
+
+def certify_remaining(
+    writer: Writer,
+    sampler: Sampler,
+    dataset: Dataset,
+    journal: Journal,
+    *,
+    time_limit: TimeLimit | None,
+    on_progress: OnProgress,
+    earlier: Mapping[int, Certificate] | None = None,
+) -> None:
+    """Append the rows that a file lacks; `earlier` rows of an extension are drawn further."""
+    settings = writer.settings
+    remaining = writer.remaining
+    import_old_votes(writer.path, writer.announced, journal)
+    partial = journal.read(any_rules=earlier is not None)
+    report = _Report(writer=writer, on_progress=on_progress)
+    report.start(sum(partial[index].drawn for index in remaining if index in partial))
+    warn_of_doubts(settings.certification.sigma, dataset)
+    rows = certified_rows(
+        sampler,
+        _images(dataset, remaining),
+        settings.certification,
+        settings.stopping,
+        time_limit=time_limit,
+        earlier=earlier,
+        partial=partial,
+        save=journal.append,
+        on_draws=report.draws,
+    )
+    # Closing tells the loop to save its votes if the run is interrupted while a row is written.
+    with closing(rows):
+        for row in rows:
+            writer.append(row)
+            report.row(row)
+
+
+@final
+@dataclass(kw_only=True)
+class _Report:
+    """Reports the progress of a file: its rows, and the draws of images without one."""
+
+    writer: Writer
+    on_progress: OnProgress
+    _unwritten: int = 0
+    """Draws of images that have no row yet."""
+
+    def start(self, unwritten: int) -> None:
+        """Report what earlier runs have left."""
+        self._unwritten = unwritten
+        self._report("")
+
+    def draws(self, state: DrawProgress) -> None:
+        """Report draws of images without a row."""
+        self._unwritten = state.unwritten
+        note = f"{state.active} active, {state.in_this_run:,} draws in this run"
+        if self._has_fixed_draws:
+            planned = state.active * self.writer.settings.certification.n
+            note = f"{state.unwritten:,} of {planned:,} draws of the next"
+        self._report(note)
+
+    def row(self, row: Certificate) -> None:
+        """Report a new row."""
+        self._unwritten = max(0, self._unwritten - (row.n or 0))
+        # Radii are rounded down, here as in the file.
+        self._report(f"image {row.idx}: radius {f'{row.radius:.6f}'[:-3]}")
+
+    @property
+    def _has_fixed_draws(self) -> bool:
+        return self.writer.settings.stopping is None
+
+    def _report(self, note: str) -> None:
+        done = float(len(self.writer.done))
+        # How many draws an image needs is known beforehand only if all get the same number.
+        if self._has_fixed_draws:
+            done += self._unwritten / self.writer.settings.certification.n
+        self.on_progress(Progress(done, len(self.writer.settings.indices), note))
+
+
+def _images(dataset: Dataset, indices: Sequence[int]) -> Iterator[ImageToCertify]:
+    """The images, each read when it is needed."""
+    for index in indices:
+        (pixels,) = dataset.images([index])
+        check_images(pixels[None])
+        yield ImageToCertify(index=index, label=int(dataset.labels[index]), pixels=pixels)

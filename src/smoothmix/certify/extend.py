@@ -2,122 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
 
 from smoothmix._io.locks import exclusive
-from smoothmix.certificates import Certificates, FileSettings, read, settings_path, verify, writing
+from smoothmix._process.progress import OnProgress, ignore_progress
+from smoothmix.certificates import (
+    Certificates,
+    FileSettings,
+    Selection,
+    read,
+    settings_path,
+    verify,
+    writing,
+)
 from smoothmix.certificates.file import continued_versions
-from smoothmix.certificates.partial import keep_begun, load_begun, remove_begun
+from smoothmix.certificates.old_partial import import_old_votes
+from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv
-from smoothmix.certify.dataset import Progress, file_sampler, file_settings, fill, undecided, wished
-from smoothmix.certify.loop import Budget
+from smoothmix.certify.dataset import (
+    certify_remaining,
+    engine_for,
+    file_settings,
+    open_classifier,
+    unfinished,
+)
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.config import Certification, require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
+from smoothmix.inference.sampler import Sampler
 from smoothmix.stats.anytime import Stopping
 
 
 def extend_dataset(
     model: nn.Module,
     dataset: Dataset,
-    how: Certification,
+    certification: Certification,
     *,
     path: Path,
     stopping: Stopping,
-    budget: Budget | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    time_limit: TimeLimit | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Certificates:
-    """Draw further for the images of an anytime file, by other rules for stopping, and replace it once all are done.
+    """Draw further for the images of an anytime file, by other stopping rules.
 
-    Valid because that guarantee holds whenever one stops. Interrupted, it goes on where it was; the file is the old one
-    until the new one is whole.
+    This is valid because the anytime guarantee holds whenever one stops. An interrupted extension
+    is resumed. The file is replaced once all images are finished, and is the old one until then.
     """
     require_tsv(path)
-    new = path.with_name(f"{path.stem}-extending.tsv")
     with exclusive(path):
         old = _verified(path)
-        settings = _extended(old, model, dataset, how, stopping)
-        begun = load_settings(new)
-        require(
-            begun is None or begun.stopping == settings.stopping,
-            f"{path}: an extension to {begun.guarantee if begun else ''} is not finished: finish it with the same "
-            f"options, or delete {new.name} and {settings_path(new).name}",
-        )
-        _take_along_begun(path, old, new, settings)
-        with writing(new, settings) as writer, file_sampler(model, settings) as sampler:
-            fill(
-                writer,
-                sampler,
-                dataset,
-                budget,
-                on_progress,
-                earlier={row.idx: row for row in old.rows},
+        assert old.settings is not None
+        with open_classifier(
+            model,
+            dataset,
+            certification,
+            num_classes=old.settings.num_classes,
+            engine=engine_for(old.settings),
+        ) as sampler:
+            settings = _extended_settings(old, sampler, dataset, certification, stopping)
+            return _extend(
+                old, sampler, dataset, settings, time_limit=time_limit, on_progress=on_progress
             )
-            whole = not writer.remaining
-        if not whole and not new.exists():
-            raise undecided(new)
-        if whole:
-            # The rows first: should this be cut off here, they hold by the old settings as well.
-            new.replace(path)
-            settings_path(new).replace(settings_path(path))
-            remove_begun(path)
-    return read(new if new.exists() else path)
+
+
+def _extend(
+    old: Certificates,
+    sampler: Sampler,
+    dataset: Dataset,
+    settings: FileSettings,
+    *,
+    time_limit: TimeLimit | None,
+    on_progress: OnProgress,
+) -> Certificates:
+    path = old.path
+    new = path.with_name(f"{path.stem}-extending.tsv")
+    _refuse_another_extension(path, new, settings)
+    # One journal for both files: what the old run has drawn for unfinished images counts as well.
+    journal = Journal(path, settings)
+    assert old.settings is not None
+    import_old_votes(path, old.settings, Journal(path, old.settings))
+    earlier = {row.idx: row for row in old.rows}
+    with writing(new, settings) as writer:
+        certify_remaining(
+            writer,
+            sampler,
+            dataset,
+            journal,
+            time_limit=time_limit,
+            on_progress=on_progress,
+            earlier=earlier,
+        )
+        whole = not writer.remaining
+    if whole:
+        # The rows first: should the process die here, they hold by the old settings as well.
+        new.replace(path)
+        settings_path(new).replace(settings_path(path))
+        journal.remove_if_finished(set(settings.indices))
+        return read(path)
+    if not new.exists():
+        raise unfinished(new)
+    return read(new)
 
 
 def _verified(path: Path) -> Certificates:
-    """The file, once its rows have been found to follow from votes that its settings allow."""
+    """The file, if it can be extended and its rows follow from their votes."""
     file = read(path)
-    problems = verify(file).problems if file.settings else ()
-    require(not problems, f"{path}: cannot be extended: {problems[0] if problems else ''}")
+    if file.settings is None:
+        raise UsageError(
+            f"{path}: has no {settings_path(path).name} beside it to say how it was made"
+        )
+    if file.settings.mode != "anytime":
+        raise UsageError(
+            f"{path}: was made with a fixed number of draws; looking at the result before drawing "
+            "more is not the test that its guarantee rests on: certify again with --mode anytime"
+        )
+    problems = verify(file).problems
+    if problems:
+        raise UsageError(f"{path}: cannot be extended: {problems[0]}")
     return file
 
 
-def _take_along_begun(path: Path, old: Certificates, new: Path, settings: FileSettings) -> None:
-    """Images that the file has in work, and no row of yet, go on by the new rules."""
-    assert old.settings is not None
-    done = {row.idx for row in old.rows}
-    left = [row for row in load_begun(path, old.settings).values() if row.idx not in done]
-    if left and not load_begun(new, settings):
-        keep_begun(new, settings, left)
+def _refuse_another_extension(path: Path, new: Path, settings: FileSettings) -> None:
+    existing = load_settings(new)
+    if existing is not None and existing.stopping != settings.stopping:
+        raise UsageError(
+            f"{path}: an extension to {existing.guarantee} is not finished: finish it with the "
+            f"same options, or delete {new.name} and {settings_path(new).name}"
+        )
 
 
-def _extended(
-    old: Certificates, model: nn.Module, dataset: Dataset, how: Certification, stopping: Stopping
+def _extended_settings(
+    old: Certificates,
+    sampler: Sampler,
+    dataset: Dataset,
+    certification: Certification,
+    stopping: Stopping,
 ) -> FileSettings:
     """The settings of a file that is drawn further, or why it cannot be."""
-    there = old.settings
-    if there is None:
-        raise UsageError(
-            f"{old.path}: has no {settings_path(old.path).name} beside it to say how it was made"
-        )
-    if there.mode != "anytime":
-        raise UsageError(
-            f"{old.path}: was made with a fixed number of draws, and looking at the result before drawing more is not "
-            "the test that its guarantee rests on; certify anew with --mode anytime"
-        )
-    here = file_settings(
-        model,
+    before = old.settings
+    assert before is not None
+    after = file_settings(
+        sampler,
         dataset,
-        how,
-        model_name=there.model,
-        weights=there.weights,
-        num_classes=there.num_classes,
-        skip=there.skip,
-        maximum=there.images,
-        shard=there.shard,
+        certification,
+        model_name=before.model,
+        weights=before.weights,
+        selection=Selection(skip=before.skip, maximum=before.images, shard=before.shard),
         stopping=stopping,
-        engine=wished(there),
     )
-    found = differences(there, here, free=(*FREE, "stopping", "n"))
+    found = differences(before, after, free=(*FREE, "stopping", "n"))
     if found:
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
     require(
-        here.certification.n >= there.certification.n,
-        f"{old.path}: has a budget of {there.certification.n:,} draws an image: extending it takes at least as many, "
-        f"not {here.certification.n:,}",
+        after.certification.n >= before.certification.n,
+        f"{old.path}: allows {before.certification.n:,} draws per image: extending it takes at "
+        f"least as many, not {after.certification.n:,}",
     )
-    return replace(here, versions=continued_versions(old.path, there, here))
+    return replace(after, versions=continued_versions(old.path, before, after))

@@ -1,41 +1,54 @@
-"""The one loop that certifies: draws for some images at once, until each has had enough; rows in their order."""
+"""The loop that certifies: it draws for several images at once, and yields their rows in order."""
 
 from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothmix._process.signals import STOP_EXCEPTIONS
-from smoothmix.certificates import Certificate, dense
-from smoothmix.certificates.partial import SECONDS_BETWEEN_KEEPING, keep_at_the_end
+from smoothmix.certificates import Certificate, dense, sparse
+from smoothmix.certificates.partial import PartialVotes
 from smoothmix.certify.active import ActiveImage
 from smoothmix.certify.schedule import Rule, rule_of
 from smoothmix.config import Certification, require
-from smoothmix.inference.sampler import SECONDS_BETWEEN_TELLING, Images, Request, Sampler
+from smoothmix.errors import SmoothmixError
+from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.addresses import Domain
 from smoothmix.stats.anytime import Stopping
 
-WAITING = 4
-"""Times as many images are held as may be in work: rows are written in order, so that one that has had enough may have
-to wait for one that has not."""
+IMAGES_PER_ACTIVE_IMAGE = 4
+"""How many images may wait for their row per active one: rows are written in order, so a finished
+image waits for those before it."""
+
+SECONDS_BETWEEN_SAVES = 60.0
+"""How much work on unfinished images a kill may cost."""
+
+SECONDS_BETWEEN_REPORTS = 1.0
+"""Between two reports of progress on images that take long."""
+
+SaveVotes = Callable[[Mapping[int, PartialVotes]], None]
+"""Saves the votes of unfinished images, by their numbers."""
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class Budget:
-    """Time that may be spent; it decides how far a run gets, never whether what it says holds."""
+class TimeLimit:
+    """Time that a run may take; it decides how far the run gets, never whether its rows hold."""
 
     seconds: float = math.inf
-    """In all. Images not decided by then are left for another run, with the votes they have."""
+    """For the whole run. Images that are unfinished then keep their votes for the next run."""
     seconds_per_image: float = math.inf
-    """An image that took longer is given up as it stands."""
+    """An image that took longer is stopped early, with the draws that it has."""
 
     def __post_init__(self) -> None:
         require(self.seconds > 0, f"seconds must be positive, got {self.seconds}")
@@ -45,211 +58,273 @@ class Budget:
         )
 
 
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageToCertify:
+    """An image, with its number in the data set and its true class."""
+
+    index: int
+    label: int
+    pixels: Tensor
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DrawProgress:
+    """How far the images are that have no row yet."""
+
+    active: int
+    """Images that are being drawn for."""
+    unwritten: int
+    """Draws of all images that have no row yet."""
+    in_this_run: int
+    """Draws that this run has made, for these images and for finished ones."""
+
+
+def _ignore(anything: object) -> None:
+    """The callback for callers that do not want to know."""
+
+
 def certified_rows(
     sampler: Sampler,
-    images: Images,
-    how: Certification,
+    images: Iterable[ImageToCertify],
+    certification: Certification,
     stopping: Stopping | None = None,
     *,
-    budget: Budget | None = None,
+    time_limit: TimeLimit | None = None,
     earlier: Mapping[int, Certificate] | None = None,
-    begun: Mapping[int, Certificate] | None = None,
-    keep: Callable[[Sequence[Certificate]], None] = lambda rows: None,
-    on_draws: Callable[[InWork], None] = lambda state: None,
+    partial: Mapping[int, PartialVotes] | None = None,
+    save: SaveVotes = _ignore,
+    on_draws: Callable[[DrawProgress], None] = _ignore,
 ) -> Generator[Certificate, None, None]:
-    """The certificates of these images, in order; fewer if the time is up.
+    """The certificates of these images, in order; fewer if the time runs out.
 
-    With `stopping` the guarantee is the anytime one. Images in work make room for the next as soon as they have had
-    enough. `earlier` holds certificates of the same images that are to be drawn further: what they spent is not spent
-    again. `keep` gets those in work as they stand, now and then, when the time is up, and when one is told to stop;
-    handed in as `begun`, they go on from there. `on_draws` hears how far they are.
+    With `stopping` the guarantee is the anytime one. `earlier` holds certificates of the same
+    images that are to be drawn further, and `partial` the votes of unfinished images: what these
+    have spent is not spent again. `save` gets the votes of unfinished images about once per minute,
+    when the time runs out, and when the run is asked to stop.
     """
-    limit, before, rule = budget or Budget(), earlier or {}, rule_of(how, stopping)
-    work: deque[ActiveImage] = deque()
-    waiting = dict(begun or {})
-    most = rule.together(sampler.threads)
-
-    def keep_all() -> None:
-        selected = [case for case in work if case.selection.sum() == how.n0]
-        keep(list(({row.idx: row for row in rule.rows(selected)} | waiting).values()))
-
-    def tell(draws: int) -> None:
-        on_draws(InWork(sum(case.active for case in work), sum(case.drawn for case in work), draws))
-
-    clock, more = _Clock(end=time.monotonic() + limit.seconds, keep=keep_all, tell=tell), True
-    try:
-        while (more or work) and not clock.is_up(keeping=bool(work)):
-            room = max(0, min(most - sum(case.active for case in work), WAITING * most - len(work)))
-            new: list[ActiveImage] = []
-            for index, label, image in islice(images, room):
-                case = _begin(
-                    index, label, image, sampler, before.get(index), waiting.get(index), rule
-                )
-                work.append(case)
-                new.append(case)
-                waiting.pop(index, None)
-            more = len(new) == room
-            _select(sampler, new, how, clock)
-            if clock.stopped:
-                return
-            _settle([case for case in work if case.active], rule, limit)
-            for row in list(rule.rows(list(takewhile(lambda case: not case.active, work)))):
-                yield row
-                work.popleft()  # not before it is written
-            _draw(sampler, [case for case in work if case.active], rule, clock)
-            if clock.stopped:
-                return
-    except STOP_EXCEPTIONS:
-        if work:
-            keep_at_the_end(keep_all)
-        raise
+    loop = _Loop(
+        sampler=sampler,
+        certification=certification,
+        rule=rule_of(certification, stopping),
+        limit=time_limit or TimeLimit(),
+        earlier=earlier or {},
+        partial=partial or {},
+        save=save,
+        on_draws=on_draws,
+    )
+    return loop.rows(iter(images))
 
 
-@dataclass(frozen=True)
-class InWork:
-    """How far the images in work are."""
-
-    images: int
-    """That are being drawn for."""
-    drawn: int
-    """Draws that all have had which are not written yet."""
-    draws: int
-    """That were made in this run, for these and for earlier ones."""
-
-
+@final
 @dataclass(kw_only=True)
-class _Clock:
-    """What is to be done now and then while draws are made, which may take long."""
+class _Loop:
+    """The images that have no row yet, and the clock."""
 
-    end: float
-    keep: Callable[[], None]
-    tell: Callable[[int], None]
+    sampler: Sampler
+    certification: Certification
+    rule: Rule
+    limit: TimeLimit
+    earlier: Mapping[int, Certificate]
+    partial: Mapping[int, PartialVotes]
+    save: SaveVotes
+    on_draws: Callable[[DrawProgress], None]
+
+    unwritten: deque[ActiveImage] = field(default_factory=deque)
+    """Images whose rows are not written yet, in order; those that have enough draws wait here."""
     draws: int = 0
-    """Made so far."""
-    stopped: bool = False
-    """Whether the time was up while some were made."""
-    _kept: float = field(default_factory=time.monotonic)
-    _told: float = field(default_factory=time.monotonic)
+    """Draws made in this run."""
+    out_of_time: bool = False
+    _end: float = field(init=False)
+    _saved_at: float = field(default_factory=time.monotonic)
+    _reported_at: float = field(default_factory=time.monotonic)
 
-    def is_up(self, *, keeping: bool) -> bool:
-        """Whether the time is; keeps what is in work if it is, or if that is due."""
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self.limit.seconds
+
+    def rows(self, images: Iterator[ImageToCertify]) -> Generator[Certificate, None, None]:
+        """Certify image after image, until all have a row or the time runs out."""
+        most_active = self.rule.together(self.sampler.threads)
+        images_left = True
+        try:
+            while images_left or self.unwritten:
+                self._save_if_due()
+                if self.out_of_time:
+                    return
+                # An image that has enough draws makes room for the next one at once.
+                room = self._room(most_active)
+                new = [self._activate(image) for image in islice(images, room)]
+                images_left = len(new) == room
+                self._select(new)
+                if self.out_of_time:
+                    return
+                self._check()
+                for row in self._finished_rows():
+                    yield row
+                    # Not before the caller has written it: a stop until then must save its votes.
+                    self.unwritten.popleft()
+                self._draw()
+                if self.out_of_time:
+                    return
+        except STOP_EXCEPTIONS:
+            self._save_before_exit()
+            raise
+
+    @property
+    def _active(self) -> list[ActiveImage]:
+        return [image for image in self.unwritten if image.active]
+
+    def _room(self, most_active: int) -> int:
+        """How many further images may be activated."""
+        for_draws = most_active - len(self._active)
+        for_memory = IMAGES_PER_ACTIVE_IMAGE * most_active - len(self.unwritten)
+        return max(0, min(for_draws, for_memory))
+
+    def _activate(self, image: ImageToCertify) -> ActiveImage:
+        """Start an image, with all the votes that it has."""
+        num_classes = self.sampler.num_classes
+        earlier = self.earlier.get(image.index)
+        active = ActiveImage(
+            index=image.index,
+            label=image.label,
+            pixels=image.pixels,
+            selection=np.zeros(num_classes, dtype=np.int64),
+            votes=np.zeros(num_classes, dtype=np.int64),
+        )
+        partial = self.partial.get(image.index)
+        if earlier is not None:
+            active.earlier_seconds = earlier.seconds
+            active.next_check = earlier.n or 0
+            # A journal may hold what the image had before it got its row, or what it got since.
+            if partial is None or partial.drawn < active.next_check:
+                partial = PartialVotes.of_row(earlier)
+        if partial is not None:
+            active.selection = dense(partial.selection_counts, num_classes)
+            active.votes = dense(partial.counts, num_classes)
+            active.seconds = partial.seconds
+        # It is checked after as many draws as if it had never stopped.
+        while active.next_check < active.drawn:
+            active.next_check = self.rule.next_check(active.next_check)
+        self.unwritten.append(active)
+        return active
+
+    def _select(self, new: Sequence[ActiveImage]) -> None:
+        """Make the selection draws of images that have none."""
+        fresh = [image for image in new if not image.selection.any()]
+        self._count(fresh, Domain.SELECTION, [self.certification.n0] * len(fresh))
+        if self.certification.skip_wrong:
+            for image in new:
+                image.active = image.selected == image.label
+
+    def _check(self) -> None:
+        """Deactivate the images that have enough draws."""
+        # Never before the first draw: without draws nothing is known.
+        due = [image for image in self._active if 0 < image.drawn == image.next_check]
+        if not due:
+            return
+        for image, enough in zip(due, self.rule.enough(due), strict=True):
+            seconds = image.seconds - image.earlier_seconds
+            image.active = not enough and seconds < self.limit.seconds_per_image
+
+    def _finished_rows(self) -> list[Certificate]:
+        """The certificates of the first images, up to the first one that is active."""
+        finished = list(takewhile(lambda image: not image.active, self.unwritten))
+        return list(self.rule.rows(finished))
+
+    def _draw(self) -> None:
+        """Draw for all active images until their next check."""
+        active = self._active
+        for image in active:
+            if image.drawn == image.next_check:
+                image.next_check = self.rule.next_check(image.drawn)
+        self._count(active, Domain.ESTIMATION, [image.next_check for image in active])
+
+    def _count(self, images: Sequence[ActiveImage], domain: Domain, stops: Sequence[int]) -> None:
+        """Add the votes of the draws up to these stops, and divide the time among the images."""
+        if not images:
+            return
+        totals = [_votes_of(image, domain) for image in images]
+        ranges = [
+            ImageDraws(
+                image=image.pixels,
+                index=image.index,
+                domain=domain,
+                start=int(total.sum()),
+                stop=stop,
+            )
+            for image, total, stop in zip(images, totals, stops, strict=True)
+        ]
+        counted = np.zeros((len(images), self.sampler.num_classes), dtype=np.int64)
+        last = time.perf_counter()
+
+        def add(counts: NDArray[np.int64]) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            new = counts - counted
+            draws = int(new.sum())
+            seconds_per_draw = (now - last) / max(1, draws)
+            for image, total, votes in zip(images, totals, new, strict=True):
+                total += votes
+                image.seconds += seconds_per_draw * int(votes.sum())
+            last = now
+            counted[:] = counts
+            self._report(draws)
+
+        def on_batch(counts: NDArray[np.int64]) -> bool:
+            if self._is_report_due():
+                add(counts)
+            return self.out_of_time
+
+        add(self.sampler.tally(ranges, on_batch=on_batch))
+
+    def _is_report_due(self) -> bool:
         now = time.monotonic()
-        if keeping and (now >= self.end or now - self._kept > SECONDS_BETWEEN_KEEPING):
-            self.keep()
-            self._kept = now
-        return now >= self.end
+        return now >= self._end or now - self._reported_at > SECONDS_BETWEEN_REPORTS
 
-    def is_due(self) -> bool:
-        """Whether there is something to do."""
-        now = time.monotonic()
-        return now >= self.end or now - self._told > SECONDS_BETWEEN_TELLING
-
-    def tick(self, draws: int) -> None:
-        """Say that so many more were made, and do what is due."""
+    def _report(self, draws: int) -> None:
+        """Report new draws, and save votes if that is due."""
         self.draws += draws
-        self.tell(self.draws)
-        self._told = time.monotonic()
-        self.stopped = self.is_up(keeping=True)
+        self.on_draws(
+            DrawProgress(
+                active=len(self._active),
+                unwritten=sum(image.drawn for image in self.unwritten),
+                in_this_run=self.draws,
+            )
+        )
+        self._reported_at = time.monotonic()
+        self._save_if_due()
+
+    def _save_if_due(self) -> None:
+        """Notice that the time has run out; save the votes then, and about once per minute."""
+        now = time.monotonic()
+        self.out_of_time = now >= self._end
+        if self.out_of_time or now - self._saved_at > SECONDS_BETWEEN_SAVES:
+            self._save_votes()
+            self._saved_at = now
+
+    def _save_before_exit(self) -> None:
+        """Save the votes; a failure is a warning, since the reason of the exit matters more."""
+        try:
+            self._save_votes()
+        except SmoothmixError as error:
+            warnings.warn(str(error), stacklevel=2)
+
+    def _save_votes(self) -> None:
+        votes = {}
+        for image in self.unwritten:
+            # A selection that was cut off by the end of the time is made again.
+            if image.selection.sum() == self.certification.n0:
+                votes[image.index] = PartialVotes(
+                    selection_counts=sparse(image.selection),
+                    counts=sparse(image.votes),
+                    seconds=image.seconds,
+                )
+        if votes:
+            self.save(votes)
 
 
-def _begin(
-    index: int,
-    label: int,
-    image: Tensor,
-    sampler: Sampler,
-    earlier: Certificate | None,
-    begun: Certificate | None,
-    rule: Rule,
-) -> ActiveImage:
-    """The image with all the votes it had, if any."""
-    before = begun or earlier
-    selection, votes = (
-        dense(part, sampler.num_classes)
-        for part in ((before.selection_counts, before.counts) if before else ({}, {}))
-    )
-    return ActiveImage(
-        index=index,
-        label=label,
-        pixels=image,
-        selection=selection,
-        votes=votes,
-        seconds=before.seconds if before else 0.0,
-        earlier_seconds=earlier.seconds if earlier else 0.0,
-        next_check=_goal_of(int(votes.sum()), earlier, rule),
-    )
-
-
-def _goal_of(drawn: int, earlier: Certificate | None, rule: Rule) -> int:
-    """The end of the round that an image was in: it is looked at after as many draws as if it had never stopped."""
-    goal = (earlier.n or 0) if earlier else 0
-    while goal < drawn:
-        goal = rule.next_check(goal)
-    return goal
-
-
-def _select(
-    sampler: Sampler, new: Sequence[ActiveImage], how: Certification, clock: _Clock
-) -> None:
-    """Selection draws for images that have none, and no more than those where the class is wrong and may be skipped."""
-    fresh = [case for case in new if not case.selection.any()]
-    _count(sampler, fresh, [(Domain.SELECTION, 0, how.n0)] * len(fresh), clock)
-    for case in new:
-        case.active = not (how.skip_wrong and case.selected != case.label)
-
-
-def _settle(active: Sequence[ActiveImage], rule: Rule, limit: Budget) -> None:
-    """Take out the images that have had enough: none before its first draw, since no draw says nothing."""
-    begun = [case for case in active if case.drawn and case.drawn == case.next_check]
-    for case, enough in zip(begun, rule.enough(begun) if begun else (), strict=True):
-        case.active = not (enough or case.seconds - case.earlier_seconds >= limit.seconds_per_image)
-
-
-def _draw(sampler: Sampler, active: Sequence[ActiveImage], rule: Rule, clock: _Clock) -> None:
-    """Draw for all of these until the next look at them."""
-    for case in active:
-        if case.drawn == case.next_check:
-            case.next_check = rule.next_check(case.drawn)
-    _count(
-        sampler,
-        active,
-        [(Domain.ESTIMATION, case.drawn, case.next_check) for case in active],
-        clock,
-    )
-
-
-def _count(
-    sampler: Sampler,
-    chosen: Sequence[ActiveImage],
-    ranges: Sequence[tuple[Domain, int, int]],
-    clock: _Clock,
-) -> None:
-    """Add the votes of these draws to the images, and share out the time they took."""
-    if not chosen:
-        return
-    last, counted = (
-        time.perf_counter(),
-        np.zeros((len(chosen), sampler.num_classes), dtype=np.int64),
-    )
-    requests = [
-        Request(case.pixels, case.index, domain, first, stop)
-        for case, (domain, first, stop) in zip(chosen, ranges, strict=True)
-    ]
-
-    def add(counts: NDArray[np.int64]) -> None:
-        nonlocal last
-        now, new = time.perf_counter(), counts - counted
-        each = (now - last) / max(1, int(new.sum()))
-        for case, votes, (domain, _, _) in zip(chosen, new, ranges, strict=True):
-            total = case.selection if domain is Domain.SELECTION else case.votes
-            total += votes
-            case.seconds += each * int(votes.sum())
-        last = now
-        counted[:] = counts
-        clock.tick(int(new.sum()))
-
-    def on_block(counts: NDArray[np.int64]) -> bool:
-        if clock.is_due():
-            add(counts)
-        return clock.stopped
-
-    add(sampler.tally(requests, on_block=on_block))
+def _votes_of(image: ActiveImage, domain: Domain) -> NDArray[np.int64]:
+    if domain is Domain.SELECTION:
+        return image.selection
+    return image.votes

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
 from smoothmix.data import Dataset
-from smoothmix.inference.guards import check_images, say_doubts
+from smoothmix.inference.guards import check_images, warn_of_doubts
 from smoothmix.noise.addresses import Domain
 from smoothmix.stats.binomial import predicted, prediction_p_value, require_enough_to_predict
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What the smoothed classifier says of one image of a data set."""
+    """The smoothed classifier's class for one image of a data set."""
 
     idx: int
     label: int
+    """The true class."""
     predict: int
-    """The class, or -1 where the votes cannot tell the top two apart."""
+    """The predicted class, or -1 where the votes do not decide between the top two."""
     p_value: float
     counts: NDArray[np.int64]
+    """Votes by class."""
 
 
 def predict_dataset(
@@ -36,14 +40,14 @@ def predict_dataset(
     alpha: float,
     seed: int | None = None,
 ) -> Iterator[Prediction]:
-    """Classify images of a data set one after the other."""
+    """The predictions for images of a data set, one after the other."""
     require_enough_to_predict(n, alpha=alpha)
-    say_doubts(smoothed.sigma, dataset)
-    with smoothed.sampler(seed=seed_or_fresh(seed)) as sampler:
+    warn_of_doubts(smoothed.sigma, dataset)
+    with smoothed.open(dataset.shape, seed=seed_or_fresh(seed)) as sampler:
         for index in indices:
             (image,) = dataset.images([index])
             check_images(image[None], any_range=smoothed.any_range)
-            counts = sampler.votes(image, index, Domain.PREDICTION, n)
+            counts = sampler.votes(image, index, Domain.PREDICTION, stop=n)
             second, first = np.sort(counts)[-2:]
             yield Prediction(
                 idx=index,

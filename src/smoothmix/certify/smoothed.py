@@ -1,10 +1,12 @@
-"""Smoothed classifiers: certify or classify a batch with anyone's network."""
+"""Smoothed classifiers: certify or classify a batch of images with anyone's network."""
 
 from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import final
 
@@ -13,26 +15,41 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.certificates import Certificate, dense
-from smoothmix.certify.loop import certified_rows
-from smoothmix.config import Certification, Engine, Precision, require, require_whole
+from smoothmix.certify.loop import ImageToCertify, certified_rows
+from smoothmix.config import (
+    Certification,
+    Engine,
+    Precision,
+    require,
+    require_engine,
+    require_precision,
+    require_seed,
+    require_sigma,
+    require_whole,
+)
 from smoothmix.errors import UsageError
-from smoothmix.inference.guards import check_images, doubts
+from smoothmix.inference.guards import check_images, check_network, doubts
+from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
+from smoothmix.inference.threads import one_thread_per_forward
 from smoothmix.noise import addresses as randomness
 from smoothmix.noise.addresses import Domain
 from smoothmix.stats.anytime import Stopping, largest_radius
 from smoothmix.stats.binomial import predicted, require_enough_draws, require_enough_to_predict
 
+NOISE_THREADS = 8
+"""Most threads that make noise for a network on another device, whose forward passes take turns."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Certified:
-    """The certificates of a batch, a row an image."""
+    """The certificates of a batch, one entry per image."""
 
-    label: Tensor
+    prediction: Tensor
     """The certified class, or -1 where the classifier abstains."""
     radius: Tensor
-    """L2 distance within which the smoothed classifier's answer cannot change; 0 where it abstains."""
+    """L2 distance within which the prediction cannot change; 0 where the classifier abstains."""
     p_lower: Tensor
     """Lower confidence bound on the probability of the selected class."""
     counts: Tensor
@@ -48,42 +65,92 @@ class Certified:
 @final
 @dataclass(frozen=True)
 class Smoothed:
-    """A classifier smoothed by Gaussian noise: what the base network says most often round an image.
+    """A classifier smoothed by Gaussian noise: its most frequent class for noisy copies of an image.
 
-    The network maps float32 images in [0, 1] to logits and normalises inside. It is not touched itself: copies that
-    share its weights run in eval mode on the device these are on, one on each thread of a processor.
+    The network maps float32 images in [0, 1] to logits and normalises inside. It is never changed:
+    copies that share its weights run in eval mode on its device, one per thread of a processor.
     """
 
     model: nn.Module
     """The base network."""
     _: KW_ONLY
     sigma: float
-    """Deviation of the noise, in the [0, 1] scale of the pixels."""
+    """Standard deviation of the noise, in the [0, 1] scale of the pixels."""
     num_classes: int
-    """Classes the network tells apart."""
-    block: int = 256
-    """Draws in one forward."""
+    """Outputs of the network."""
+    batch: int = 256
+    """Draws per forward pass."""
     precision: Precision = "fp32"
     """Arithmetic of the network."""
     engine: Engine = "auto"
-    """`auto` may fuse layers where that gives the same logits; `eager` runs the network as it is written."""
+    """`auto` may fuse layers where the logits stay the same; `eager` runs the network as written."""
     any_range: bool = False
     """Accept inputs outside [0, 1]; sigma and the radius are then in their scale."""
 
     def __post_init__(self) -> None:
-        self.sampler(seed=0)  # refuses what cannot be used while the caller is still looking
+        check_network(self.model)
+        require_sigma(self.sigma)
+        require_precision(self.precision)
+        require_engine(self.engine)
+        require_whole("num_classes", self.num_classes)
+        require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+        require_whole("batch", self.batch)
+        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
 
-    def sampler(self, *, seed: int) -> Sampler:
-        """What counts this classifier's votes with the noise of one seed."""
-        return Sampler(
-            model=self.model,
-            sigma=self.sigma,
-            num_classes=self.num_classes,
-            seed=seed,
-            block=self.block,
-            precision=self.precision,
-            engine=self.engine,
+    @classmethod
+    def for_certification(
+        cls,
+        model: nn.Module,
+        certification: Certification,
+        *,
+        num_classes: int,
+        engine: Engine = "auto",
+    ) -> Smoothed:
+        """The classifier that these settings certify."""
+        return cls(
+            model,
+            sigma=certification.sigma,
+            num_classes=num_classes,
+            batch=certification.batch,
+            precision=certification.precision,
+            engine=engine,
         )
+
+    @contextmanager
+    def open(self, shape: Sequence[int], *, seed: int) -> Iterator[Sampler]:
+        """The classifier ready to count votes for images of one shape, with the noise of one seed.
+
+        Preparing a network takes several forward passes and a trace of its layers: open it once,
+        and hand the sampler on. The worker threads end with the context.
+        """
+        require_seed(seed)
+        with one_thread_per_forward() as threads:
+            network = prepare_network(
+                self.model,
+                shape,
+                batch=self.batch,
+                precision=self.precision,
+                engine=self.engine,
+            )
+            if network.device.type != "cpu":
+                threads = min(threads, NOISE_THREADS)
+            # torch's limit holds for the thread that sets it, so each worker sets its own before
+            # its first forward pass.
+            workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+            try:
+                yield Sampler(
+                    network=network,
+                    model=self.model,
+                    workers=workers,
+                    threads=threads,
+                    sigma=self.sigma,
+                    num_classes=self.num_classes,
+                    seed=seed,
+                    batch=self.batch,
+                )
+            finally:
+                # Nobody waits for batches that were left over by an error.
+                workers.shutdown(wait=True, cancel_futures=True)
 
     def certify(
         self,
@@ -96,34 +163,44 @@ class Smoothed:
         index: Sequence[int] | None = None,
         stopping: Stopping | None = None,
     ) -> Certified:
-        """Class and certified L2 radius of each image of a batch; each is wrong with chance at most alpha.
+        """Class and certified L2 radius of each image; each is wrong with chance at most alpha.
 
-        Each image gets n draws, 100,000 by default. With `stopping`, such as `Stopping(radii=(0.5,))`, each gets only
-        those it needs and at most `stopping.max_draws`, under the anytime bound; n has no say then.
+        Each image gets n draws, 100,000 by default. With `stopping`, such as
+        `Stopping(radii=(0.5,))`, each gets only those it needs and at most `stopping.max_draws`,
+        under the anytime guarantee; n must then be left out.
 
-        Noise comes from the operating system's entropy unless a seed is given. `index` numbers the images for the
-        noise (0, 1, ... by default): an image gets the same votes in any batch under the same seed and number. Give
-        each batch of a larger set numbers (or a seed) of its own, or their certificates err together.
+        Noise comes from the operating system's entropy unless a seed is given. `index` numbers the
+        images for the noise (0, 1, ... by default): an image gets the same votes in any batch under
+        the same seed and number. Give each batch of a larger set its own numbers (or its own seed):
+        otherwise their certificates share noise, and err together.
         """
-        require(
-            n is None or stopping is None or n == stopping.max_draws,
-            f"with stopping, an image gets at most max_draws, which is {stopping.max_draws if stopping else 0:,} "
-            f"there: leave out n={n}",
-        )
-        most = stopping.max_draws if stopping else Certification.n if n is None else n
-        how = Certification(
-            sigma=self.sigma, n0=n0, n=most, alpha=alpha, seed=seed_or_fresh(seed), batch=self.block
-        )
-        require_reach(how, stopping)
-        self._look_at(images)
-        numbered = list(zip(_numbers(index, images), images, strict=True))
-        with self.sampler(seed=how.seed) as sampler:
-            rows = list(
-                certified_rows(
-                    sampler, iter([(i, 0, image) for i, image in numbered]), how, stopping
-                )
+        most = Certification.n if n is None else n
+        if stopping is not None:
+            require(
+                n is None or n == stopping.max_draws,
+                "with stopping, an image gets at most max_draws, which is "
+                f"{stopping.max_draws:,} there: leave out n={n}",
             )
-        return _batch(rows, self.num_classes, how.seed)
+            most = stopping.max_draws
+        certification = Certification(
+            sigma=self.sigma,
+            n0=n0,
+            n=most,
+            alpha=alpha,
+            seed=seed_or_fresh(seed),
+            batch=self.batch,
+        )
+        require_reach(certification, stopping)
+        self._check(images)
+        numbers = _image_numbers(index, images)
+        batch = [
+            # The true class is not known here; 0 stands for it, and no result depends on it.
+            ImageToCertify(index=number, label=0, pixels=pixels)
+            for number, pixels in zip(numbers, images, strict=True)
+        ]
+        with self.open(images.shape[1:], seed=certification.seed) as sampler:
+            rows = list(certified_rows(sampler, batch, certification, stopping))
+        return _as_tensors(rows, self.num_classes, certification.seed)
 
     def predict(
         self,
@@ -134,12 +211,11 @@ class Smoothed:
         seed: int | None = None,
         index: Sequence[int] | None = None,
     ) -> Tensor:
-        """The smoothed classifier's class for each image, or -1 where n draws cannot tell the top two apart."""
+        """The smoothed classifier's class for each image, or -1 where n draws leave it undecided."""
         require_whole("n", n)
         require_enough_to_predict(n, alpha=alpha)
-        return torch.from_numpy(
-            predicted(self.votes(images, n=n, seed=seed, index=index), alpha=alpha)
-        )
+        votes = self.votes(images, n=n, seed=seed, index=index)
+        return torch.from_numpy(predicted(votes, alpha=alpha))
 
     def votes(
         self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None
@@ -147,36 +223,44 @@ class Smoothed:
         """Votes by class of n draws for each image of a batch."""
         require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
-        self._look_at(images)
-        with self.sampler(seed=seed_or_fresh(seed)) as sampler:
+        self._check(images)
+        numbers = _image_numbers(index, images)
+        with self.open(images.shape[1:], seed=seed_or_fresh(seed)) as sampler:
             votes = [
-                sampler.votes(image, number, Domain.PREDICTION, n)
-                for number, image in zip(_numbers(index, images), images, strict=True)
+                sampler.votes(image, number, Domain.PREDICTION, stop=n)
+                for number, image in zip(numbers, images, strict=True)
             ]
         return torch.from_numpy(np.stack(votes))
 
-    def _look_at(self, images: Tensor) -> None:
+    def _check(self, images: Tensor) -> None:
         check_images(images, any_range=self.any_range)
         for doubt in doubts(self.sigma, images):
             warnings.warn(doubt, stacklevel=3)
 
 
-def require_reach(how: Certification, stopping: Stopping | None) -> None:
-    """Refuse draws that could never certify anything, by the bound that is to be used."""
-    require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
+def require_reach(certification: Certification, stopping: Stopping | None) -> None:
+    """Refuse so few draws that they could never certify anything under their guarantee."""
+    n = certification.n
+    alpha = certification.alpha
+    sigma = certification.sigma
+    require_enough_draws(n, alpha=alpha, sigma=sigma)
     if stopping:
-        reach = largest_radius(how.n, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
-        require(reach > 0, f"{how.n:,} draws can never certify anything in mode anytime")
+        reach = largest_radius(n, n0=certification.n0, alpha=alpha, sigma=sigma)
+        require(reach > 0, f"{n:,} draws can never certify anything in mode anytime")
 
 
 def seed_or_fresh(seed: int | None) -> int:
-    """The seed given, or one that nobody could have prepared an input for."""
-    return randomness.fresh_seed() if seed is None else seed
+    """The seed, or one that nobody could have prepared an input for."""
+    if seed is None:
+        return randomness.fresh_seed()
+    return seed
 
 
-def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
+def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
+    if index is None:
+        return range(len(images))
     try:
-        numbers = range(len(images)) if index is None else [operator.index(i) for i in index]
+        numbers = [operator.index(i) for i in index]
     except TypeError:
         raise UsageError(f"index must hold whole numbers, got {index!r}") from None
     require(
@@ -187,15 +271,15 @@ def _numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
     return numbers
 
 
-def _batch(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
+def _as_tensors(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
+    counts = np.stack([dense(row.counts, num_classes) for row in rows])
+    selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])
     return Certified(
-        label=torch.tensor([row.predict for row in rows]),
+        prediction=torch.tensor([row.predict for row in rows]),
         radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
-        counts=torch.from_numpy(np.stack([dense(row.counts, num_classes) for row in rows])),
+        counts=torch.from_numpy(counts),
         selected=torch.tensor([row.selected for row in rows]),
-        selection_counts=torch.from_numpy(
-            np.stack([dense(row.selection_counts, num_classes) for row in rows])
-        ),
+        selection_counts=torch.from_numpy(selection_counts),
         seed=seed,
     )

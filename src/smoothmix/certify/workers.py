@@ -1,170 +1,196 @@
-"""Certify a data set with many processes: each takes parts of the run that nobody holds, until the file is whole."""
+"""Certify a data set with several processes: each takes free shards until the file is complete."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from torch import nn
+from typing import final
 
 from smoothmix._io.locks import InUseError
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix._process.world import World
 from smoothmix.certificates import Certificates, FileSettings, read, writing
-from smoothmix.certificates.shards import Division, Part, begun_parts, divide, parse_shards, rows_in
-from smoothmix.certify.dataset import Progress, certify_file, file_sampler, fill, undecided
-from smoothmix.certify.loop import Budget
+from smoothmix.certificates.old_partial import import_old_votes
+from smoothmix.certificates.partial import Journal
+from smoothmix.certificates.selection import parse_shards
+from smoothmix.certificates.shards import Shard, ShardedRun, rows_in, split_run, started_shards
+from smoothmix.certify.dataset import certify_file, certify_remaining, unfinished
+from smoothmix.certify.loop import TimeLimit
 from smoothmix.data import Dataset
 from smoothmix.inference.sampler import Sampler
 
-PARTS_PER_PROCESS = 4
-"""Into how many parts a run is cut for each process that begins it: those that are done first, and those that come
-later, find parts that nobody has begun."""
+SHARDS_PER_PROCESS = 4
+"""How many shards a run has per process that starts it: processes that finish early, or join later,
+find shards that are free."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between two looks at the files of others."""
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 2.0
+"""Seconds between two looks at the files of other processes."""
 
 SECONDS_BETWEEN_COUNTS = 1.0
+"""Between two counts of the rows of other processes."""
 
 
+@final
 @dataclass(frozen=True)
 class Outcome:
-    """What a process of many leaves behind."""
+    """What one of several processes leaves behind."""
 
     file: Certificates | None
-    """The whole file; None where parts are still to be made."""
-    asked: tuple[Part, ...] = ()
-    """The parts that this command was to make."""
-    unfinished: tuple[Part, ...] = ()
-    """Those that lack images, of all."""
+    """The whole file; None where shards are unfinished."""
+    requested: tuple[Shard, ...] = ()
+    """The shards that this command was to certify."""
+    unfinished: tuple[Shard, ...] = ()
+    """All shards that lack images."""
 
 
 def certify_together(
-    model: nn.Module,
+    sampler: Sampler,
     dataset: Dataset,
     settings: FileSettings,
     *,
     path: Path,
     world: World,
     shards: str = "",
-    budget: Budget | None = None,
-    on_progress: Callable[[Progress], None] = lambda progress: None,
+    time_limit: TimeLimit | None = None,
+    on_progress: OnProgress = ignore_progress,
 ) -> Outcome:
-    """Certify a data set into `path`, together with whoever else does.
+    """Certify a data set into `path`, together with all other processes that do the same.
 
-    A single process writes that file itself. Several cut the run into parts, of which each has a file of its own, and
-    so do those that are told which ones to make (`3,4/8`). Parts that are there already are gone on with, whoever left
-    them. Whoever finds all finished puts them together: that file is the one that a single process would have written.
+    A single process writes the file itself. Several split the run into shards with a file each, and
+    so does a process with a list of `shards`, such as `3,4/8`. Existing shards are resumed, whoever
+    left them. A process that finds all shards finished merges them: the merged file is the one that
+    a single process would have written.
     """
-    if world.alone and not shards and not begun_parts(path, settings):
-        return Outcome(
-            certify_file(
-                model, dataset, settings, path=path, budget=budget, on_progress=on_progress
-            )
+    if world.alone and not shards and not started_shards(path, settings):
+        file = certify_file(
+            sampler,
+            dataset,
+            settings,
+            path=path,
+            time_limit=time_limit,
+            on_progress=on_progress,
         )
-    numbers, asked = parse_shards(shards) if shards else (None, None)
+        return Outcome(file)
+    numbers: tuple[int, ...] | None = None
+    requested = None
+    if shards:
+        numbers, requested = parse_shards(shards)
     path.parent.mkdir(parents=True, exist_ok=True)
-    division = divide(path, settings, asked=asked, usual=PARTS_PER_PROCESS * world.size)
-    chosen = [part for part in division.parts if numbers is None or part.number in numbers]
-    if division.complete:
-        division.put_together()
+    run = split_run(path, settings, requested=requested, default=SHARDS_PER_PROCESS * world.size)
+    if run.complete:
+        # A process that died after the merge may have left shards.
+        run.merge()
+    chosen = [shard for shard in run.shards if numbers is None or shard.number in numbers]
     own = chosen[world.rank :: world.size]
+    # The shards of other processes come last: those may only be slower to start.
+    others = [shard for shard in chosen if shard not in own]
     worker = _Worker(
-        model=model,
+        sampler=sampler,
         dataset=dataset,
-        division=division,
-        # Others' parts last: whoever they fall to may only be slower to start.
-        chosen=(*own, *(part for part in chosen if part not in own)),
+        run=run,
+        chosen=(*own, *others),
         waits=not (world.alone and shards),
-        budget=budget or Budget(),
+        limit=time_limit or TimeLimit(),
         on_progress=on_progress,
     )
     return worker.work()
 
 
+@final
 @dataclass(kw_only=True)
 class _Worker:
-    """One process at work on the parts of a run."""
+    """One process that works on the shards of a run."""
 
-    model: nn.Module
+    sampler: Sampler
     dataset: Dataset
-    division: Division
-    chosen: tuple[Part, ...]
-    """The parts to make, in the order in which to look whether they are free."""
+    run: ShardedRun
+    chosen: tuple[Shard, ...]
+    """The shards to certify, in the order in which to try whether they are free."""
     waits: bool
-    """Whether to wait for parts that other processes hold, to take them over should those die."""
-    budget: Budget
-    on_progress: Callable[[Progress], None]
+    """Whether to wait for shards that other processes hold, and to take them over if those die."""
+    limit: TimeLimit
+    on_progress: OnProgress
+    _journal: Journal = field(init=False)
     _end: float = field(init=False)
-    _counted: float = field(init=False, default=-math.inf)
-    _elsewhere: int = field(init=False, default=0)
-    """Rows in the chosen parts but the one in work, when they were last counted."""
+    _counted_at: float = field(init=False, default=-math.inf)
+    _rows_elsewhere: int = field(init=False, default=0)
+    """Rows of the chosen shards but the current one, when they were last counted."""
 
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.budget.seconds
+        self._end = time.monotonic() + self.limit.seconds
+        # One journal for all shards: they resume what any process has drawn for their images.
+        self._journal = Journal(self.run.path, self.run.settings)
 
     def work(self) -> Outcome:
-        """Take parts until there is nothing left to take, and wait for the rest."""
-        division, worked, pause = self.division, False, FIRST_PAUSE
-        with file_sampler(self.model, division.settings) as sampler:
-            while not division.complete:
-                left = [part for part in self.chosen if part.left(division.settings)]
-                in_time = time.monotonic() < self._end
-                if in_time and any(self._take(part, sampler) for part in left):
-                    worked, pause = True, FIRST_PAUSE
-                    continue
-                nothing_to_come = not in_time or not self.waits or not left
-                if division.unfinished and nothing_to_come:
-                    break
-                if not division.unfinished and division.put_together():
-                    break
-                self.on_progress(
-                    replace(self._progress(), waiting_for=tuple(part.number for part in left))
-                )
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+        """Certify shards until none is left to take, and wait for the rest."""
+        worked = False
+        pause = FIRST_PAUSE
+        while not self.run.complete:
+            remaining = self._remaining()
+            in_time = time.monotonic() < self._end
+            if in_time and any(self._certify(shard) for shard in remaining):
+                worked = True
+                pause = FIRST_PAUSE
+                continue
+            waits = in_time and self.waits and bool(remaining)
+            if self.run.unfinished and not waits:
+                break
+            if not self.run.unfinished and self.run.merge():
+                break
+            numbers = ", ".join(str(shard.number) for shard in remaining)
+            self._report(None, Progress(0, 0, f"waiting for other processes with shard {numbers}"))
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return self._outcome(worked)
 
-    def _take(self, part: Part, sampler: Sampler) -> bool:
-        """Make one part, or say that there is nothing to do for it: it is finished, or in other hands."""
-        settings = part.settings(self.division.settings)
+    def _remaining(self) -> list[Shard]:
+        return [shard for shard in self.chosen if shard.remaining(self.run.settings)]
+
+    def _certify(self, shard: Shard) -> bool:
+        """Certify one shard; False where it is finished, or another process holds it."""
+        settings = shard.settings(self.run.settings)
         try:
-            if not self.division.deal(part):
+            if not self.run.start(shard):
                 return False
-            with writing(part.path, settings) as writer:
+            with writing(shard.path, settings) as writer:
+                self._counted_at = -math.inf
+                # A single process of an earlier version may have left votes beside the whole file.
+                import_old_votes(self.run.path, self.run.settings, self._journal)
+                # A limit of zero would be refused; so little time is enough to save the votes.
                 seconds = max(self._end - time.monotonic(), 1e-3)
-                self._counted = -math.inf
-                fill(
+                certify_remaining(
                     writer,
-                    sampler,
+                    self.sampler,
                     self.dataset,
-                    replace(self.budget, seconds=seconds),
-                    lambda state: self._tell(part, state),
+                    self._journal,
+                    time_limit=replace(self.limit, seconds=seconds),
+                    on_progress=lambda progress: self._report(shard, progress),
                 )
         except InUseError:
             return False
         return True
 
-    def _tell(self, part: Part, state: Progress) -> None:
-        all_parts = self._progress(part, state.done)
-        self.on_progress(replace(state, done=all_parts.done, total=all_parts.total))
-
-    def _progress(self, part: Part | None = None, done: int = 0) -> Progress:
-        """How far the chosen parts are: our own as we know it, the others as counted a moment ago."""
-        if part is None or time.monotonic() - self._counted > SECONDS_BETWEEN_COUNTS:
-            self._elsewhere = sum(rows_in(other.path) for other in self.chosen if other != part)
-            self._counted = time.monotonic()
-        total = sum(len(part.settings(self.division.settings).indices) for part in self.chosen)
-        return Progress(done=min(self._elsewhere + done, total), total=total)
+    def _report(self, current: Shard | None, progress: Progress) -> None:
+        """Report the progress of all chosen shards: that of the current one, and others' rows."""
+        if current is None or time.monotonic() - self._counted_at > SECONDS_BETWEEN_COUNTS:
+            others = [shard for shard in self.chosen if shard != current]
+            self._rows_elsewhere = sum(rows_in(shard.path) for shard in others)
+            self._counted_at = time.monotonic()
+        total = 0
+        for shard in self.chosen:
+            total += len(shard.settings(self.run.settings).indices)
+        done = min(self._rows_elsewhere + progress.done, total)
+        self.on_progress(Progress(done, total, progress.note))
 
     def _outcome(self, worked: bool) -> Outcome:
-        if self.division.complete:
-            return Outcome(read(self.division.path), self.chosen)
-        left = [part for part in self.chosen if part.left(self.division.settings)]
-        if left and not worked and time.monotonic() < self._end:
-            raise InUseError(f"{left[0].path}: another smoothmix process is writing it")
-        if left and not any(rows_in(part.path) for part in self.chosen):
-            raise undecided(self.division.path)
-        return Outcome(None, tuple(sorted(self.chosen)), self.division.unfinished)
+        if self.run.complete:
+            return Outcome(read(self.run.path), self.chosen)
+        remaining = self._remaining()
+        if remaining and not worked and time.monotonic() < self._end:
+            raise InUseError(f"{remaining[0].path}: another smoothmix process is writing it")
+        if remaining and not any(rows_in(shard.path) for shard in self.chosen):
+            raise unfinished(self.run.path)
+        return Outcome(None, tuple(sorted(self.chosen)), self.run.unfinished)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,14 +16,21 @@ from smoothmix.config import require
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
-    from smoothmix.cli.target import Target
+    from smoothmix.certify.smoothed import Smoothed
+    from smoothmix.cli.models import LoadedNetwork
+    from smoothmix.inference.sampler import Sampler
     from smoothmix.inference.speed import Speed
 
 NETWORK = ModelOptions()
-WORTH_SAYING = 1.1
-"""How many times as fast something must be to be recommended: less may be the machine's mood."""
+
+ANY_SIGMA = 0.5
+"""Every noise level takes the same time."""
+
+WORTH_MENTIONING = 1.1
+"""How many times as fast something must be to be recommended: less may be chance."""
+
 LONG = 3600.0
-"""Seconds of certification after which a way to do with less is worth a line."""
+"""Seconds of certification from which on advice to need fewer draws is worth a line."""
 
 
 def bench(
@@ -36,104 +45,116 @@ def bench(
     images: int = 500,
     turns: int = 5,
 ) -> None:
-    """Measure how many draws a second a network gets through here, and how long certification will take.
+    """Measure how many draws per second a network reaches here, and how long certification takes.
 
-    The ways to run it (layers fused or as written, fp32 or bf16) take turns, so that their ratios hold on a machine
-    that does other things too. Nothing is written, and a run folder needs no data set for it.
+    The setups (layers fused or as written, fp32 or bf16) take turns, so that their ratios hold on a
+    machine that does other things too. Nothing is written, and a run folder needs no data set.
 
     Parameters
     ----------
     run
         A run folder, or zoo:NAME.
     shape
-        Channels, height and width of the images, such as --shape 3,224,224, for a network of your own.
+        Channels, height and width of the images, such as --shape 3,224,224, for your own network.
     data
         A data set with images of this shape and as many classes, instead of --shape and --num-classes.
     data_dir
         Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache.
     n
-        Draws an image.
+        Draws per image.
     images
         How many images are to be certified.
     turns
-        How often each way is measured, half a second or more at a time; the median counts.
+        How often each setup is measured, half a second or more at a time; the median counts.
     """
-    from smoothmix.cli.target import load_target
+    from smoothmix.cli.models import load_network
 
     require(current_world().alone, "bench measures one process: start it without torchrun")
     for name, number in ("n", n), ("images", images), ("turns", turns):
         require(number >= 1, f"{name} must be at least 1, got {number}")
-    target = load_target(run, network)
-    sides, classes = _what_it_takes(target, shape, ImageOptions(data=data, data_dir=data_dir))
-
-    import torch
-
-    from smoothmix.inference.speed import measure
-    from smoothmix.networks.modes import device_of
-
-    try:
-        with progress("measuring", unit="turns") as on_progress:
-            speeds = measure(
-                target.model,
-                sides,
-                num_classes=classes,
-                block=network.batch,
-                turns=turns,
-                on_progress=on_progress,
-            )
-    except KeyboardInterrupt as error:
-        raise NothingSavedError from error
-    where = device_of(target.model).type
-    threads = f" on {counted(torch.get_num_threads(), 'thread')}" if where == "cpu" else ""
+    loaded = load_network(run, network)
+    where = ImageOptions(data=data, data_dir=data_dir)
+    image_shape, num_classes = _shape_and_classes(loaded, shape, where)
+    smoothed = loaded.smoothed(sigma=ANY_SIGMA, num_classes=num_classes, batch=network.batch)
+    speeds = _measured(smoothed, image_shape, turns)
+    shown_shape = "x".join(map(str, image_shape))
     table(
-        f"{target.name}, images of {'x'.join(map(str, sides))}, {n:,} draws each, {where}{threads}",
+        f"{loaded.name}, images of {shown_shape}, {n:,} draws each, {_device_text(smoothed)}",
         (
             "precision",
             "engine",
             "ratio",
-            "draws a second",
-            "images an hour",
+            "draws per second",
+            "images per hour",
             f"{counted(images, 'image')} in",
         ),
-        [
-            (
-                found.way.precision,
-                found.engine,
-                f"{found.ratio:.2f}",
-                _rounded(found.rate),
-                _rounded(3600 * found.rate / n),
-                duration(images * n / found.rate),
-            )
-            for found in speeds
-        ],
+        [_table_row(speed, n, images) for speed in speeds],
     )
     for line in _advice(speeds, images * n):
         print(f"- {line}")
 
 
-def _what_it_takes(
-    target: Target, shape: Sequence[str] | None, where: ImageOptions
+def _measured(smoothed: Smoothed, shape: tuple[int, ...], turns: int) -> list[Speed]:
+    from smoothmix.inference.speed import Setup, measure
+
+    def open_sampler(setup: Setup) -> AbstractContextManager[Sampler]:
+        classifier = replace(smoothed, engine=setup.engine, precision=setup.precision)
+        return classifier.open(shape, seed=0)
+
+    try:
+        with progress("measuring", unit="turns") as on_progress:
+            return measure(open_sampler, shape, turns=turns, on_progress=on_progress)
+    except KeyboardInterrupt as error:
+        raise NothingSavedError from error
+
+
+def _device_text(smoothed: Smoothed) -> str:
+    import torch
+
+    from smoothmix.networks.modes import device_of
+
+    device = device_of(smoothed.model).type
+    if device != "cpu":
+        return device
+    return f"cpu on {counted(torch.get_num_threads(), 'thread')}"
+
+
+def _table_row(speed: Speed, n: int, images: int) -> tuple[str, ...]:
+    return (
+        speed.setup.precision,
+        speed.engine,
+        f"{speed.ratio:.2f}",
+        _rounded(speed.rate),
+        _rounded(3600 * speed.rate / n),
+        duration(images * n / speed.rate),
+    )
+
+
+def _shape_and_classes(
+    loaded: LoadedNetwork, shape: Sequence[str] | None, where: ImageOptions
 ) -> tuple[tuple[int, ...], int]:
     """Shape of the network's images, and number of its classes."""
-    from smoothmix.cli.target import choose_data
+    from smoothmix.cli.models import choose_data
 
     given = parse_numbers(shape)
-    right = len(given) in (0, 3) and all(side >= 1 and side.is_integer() for side in given)
-    require(right, f"a shape is written like --shape 3,224,224, got {' '.join(shape or ())}")
+    is_shape = len(given) in (0, 3) and all(side >= 1 and side.is_integer() for side in given)
+    require(is_shape, f"a shape is written like --shape 3,224,224, got {' '.join(shape or ())}")
     require(not given or where.data is None, "give --shape or --data, not both")
-    sides, classes = tuple(map(int, given)) or target.shape, target.num_classes
+    image_shape = tuple(int(side) for side in given) or loaded.shape
+    num_classes = loaded.num_classes
     if where.data is not None:
-        dataset = choose_data(target, where)
-        sides, classes = dataset.shape, classes or dataset.num_classes
-    if not sides:
+        dataset = choose_data(loaded, where)
+        image_shape = dataset.shape
+        num_classes = num_classes or dataset.num_classes
+    if not image_shape:
         raise UsageError(
-            "--shape 3,224,224 or --data is needed: a network of your own does not say what it takes"
+            "--shape 3,224,224 or --data is needed: the images of your network are not known"
         )
-    if classes is None:
+    if num_classes is None:
         raise UsageError(
-            "--num-classes is needed with --shape: a network of your own does not say what it tells apart"
+            "--num-classes is needed with --shape: the classes of your network are not known"
         )
-    return sides, classes
+    return image_shape, num_classes
 
 
 def _rounded(number: float) -> str:
@@ -142,7 +163,11 @@ def _rounded(number: float) -> str:
     >>> _rounded(17591.3), _rounded(99.6), _rounded(4.68), _rounded(0.46789)
     ('17,591', '100', '4.7', '0.47')
     """
-    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}" if number >= 1 else f"{number:.2g}"
+    if number >= 10:
+        return f"{number:,.0f}"
+    if number >= 1:
+        return f"{number:.1f}"
+    return f"{number:.2g}"
 
 
 def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
@@ -150,10 +175,15 @@ def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
     first, *others = speeds
     lines = ["the first line is what `smoothmix certify` does"]
     for other in others:
-        if other.way.precision != "bf16":
+        if other.setup.precision != "bf16":
             continue
-        gain = f"bf16 is {other.ratio:.1f} times as fast; it is another classifier: certify so if you deploy so"
-        lines.append(gain if other.ratio >= WORTH_SAYING else "bf16 gains nothing here")
+        if other.ratio >= WORTH_MENTIONING:
+            lines.append(
+                f"bf16 is {other.ratio:.1f} times as fast; it is another classifier: "
+                "certify with it if you deploy with it"
+            )
+        else:
+            lines.append("bf16 gains nothing here")
     if draws / first.rate > LONG:
         lines.append(
             "`--mode anytime --radii 0.5` answers one question with tens of times fewer draws"

@@ -1,27 +1,30 @@
-"""The commands `certificates verify | merge | recompute | export`: on files alone, without torch."""
+"""The commands `certificates verify | merge | recompute | export`, which need no torch."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from smoothmix._io.text import counted
 from smoothmix.cli.output import echo
 
+if TYPE_CHECKING:
+    from smoothmix.certificates import Verification
+
 app = App(help="Check, merge, recompute or export certificate files.")
 
 
 @app.command
 def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
-    """Compute every radius again from the votes, and say what does not follow from them.
+    """Compute every radius again from the votes, and report what does not follow from them.
 
     Parameters
     ----------
     files
-        Certificate files of ours (or their run folders, or zoo:NAME), or logs of the field.
+        Certificate files (or their run folders, or zoo:NAME), or Cohen-style logs.
     """
     from smoothmix import certificates
     from smoothmix.certificates.tools import some
@@ -37,15 +40,16 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
             print(f"{path}: {note}")
         if found.missing:
             print(f"{path}: not finished, {some(found.missing)} still missing")
-        how = (
-            f"{found.recomputed} follow from their votes"
-            if found.recomputed and found.ok
-            else counted(len(found.problems), "problem")
-            if not found.ok
-            else "a log without votes, of which only the form can be checked"
-        )
-        print(f"{path}: {counted(found.rows, 'row')}, {how}")
+        print(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
     return int(failed)
+
+
+def _verdict(found: Verification) -> str:
+    if not found.ok:
+        return counted(len(found.problems), "problem")
+    if found.recomputed:
+        return f"{found.recomputed} follow from their votes"
+    return "a log without votes, of which only the form can be checked"
 
 
 @app.command
@@ -54,7 +58,7 @@ def merge(
     out: Path,
     allow_gaps: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Put parts of one run together; other settings, gaps and doubles are refused.
+    """Merge the shards of one run; other settings, gaps and duplicates are refused.
 
     Parameters
     ----------
@@ -75,14 +79,14 @@ def merge(
 
 @app.command
 def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
-    """Draw the certificates anew from the same votes at another failure probability.
+    """Compute the certificates again from the same votes, at another failure probability.
 
     Parameters
     ----------
     file
-        A certificate file of ours, its run folder, or zoo:NAME.
+        A certificate file, its run folder, or zoo:NAME.
     alpha
-        Chance that one image's certificate is wrong. Choose it before you look at what it gives.
+        Chance that one image's certificate is wrong. Choose it before you see the result.
     out
         The new file; by default beside the old one (of the zoo: here), with alpha in its name.
     """
@@ -93,8 +97,9 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
 
     old = certificates.read(file)
     again = certificates.recompute(old, alpha=alpha)
-    beside = Path() if is_zoo(file) else old.path.parent
-    path = out or beside / f"{settings_path(old.path).stem}-alpha{alpha:g}.tsv"
+    # The folder of a network in the zoo holds published results only.
+    folder = Path() if is_zoo(file) else old.path.parent
+    path = out or folder / f"{settings_path(old.path).stem}-alpha{alpha:g}.tsv"
     _new(path, settings_path(path))
     certificates.save(again, path)
     show_summary(again)
@@ -103,14 +108,15 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
 
 @app.command
 def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | None = None) -> None:  # noqa: A002
-    """Write a log that other tools of the field read.
+    """Write a log that other tools for randomized smoothing read.
 
     Parameters
     ----------
     file
         A certificate file, its run folder, or zoo:NAME.
     format
-        cohen: six tab-separated columns, idx label predict radius correct time; radii rounded down at six decimals.
+        cohen: six tab-separated columns, idx label predict radius correct time; radii are rounded
+        down at six decimals.
     out
         A file; by default standard output.
     """
@@ -126,10 +132,11 @@ def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | Non
 
 
 def _new(out: Path, *others: Path) -> Path:
-    """The path to write to. Neither it nor the others may be there: votes took hours to draw."""
+    """The path to write to; neither it nor the others may exist, since votes take hours to draw."""
+    from smoothmix.certificates.partial import refuse_reserved
     from smoothmix.errors import UsageError
 
-    for path in (out, *others):
+    for path in (refuse_reserved(out), *others):
         if path.exists():
-            raise UsageError(f"{path}: is there already; choose another --out")
+            raise UsageError(f"{path}: exists already; choose another --out")
     return out

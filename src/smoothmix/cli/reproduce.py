@@ -177,14 +177,18 @@ def train_and_certify(
 ) -> None:
     """Train and certify one run, or resume it."""
     from smoothmix import data
-    from smoothmix.cli.certifying import certify_with_progress
-    from smoothmix.cli.target import load_target
+    from smoothmix.certificates.selection import Selection
+    from smoothmix.cli.certification import certify_with_progress
+    from smoothmix.cli.models import load_network
     from smoothmix.cli.train import train_with_progress
 
     train_with_progress(config, folder.path, training)
-    target = load_target(folder.path, ModelOptions(device=training.device))
+    network = load_network(folder.path, ModelOptions(device=training.device))
     dataset = data.load(config.data, images.split, data_dir=images.data_dir)
-    certify_with_progress(target, dataset, certification, folder.certificates, images=images)
+    selection = Selection(skip=images.skip, maximum=images.maximum)
+    certify_with_progress(
+        network, dataset, certification, folder.certificates, selection=selection
+    )
 
 
 def _show_logs(

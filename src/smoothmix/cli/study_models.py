@@ -25,7 +25,7 @@ from smoothmix.config import Precision, require
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
-    from smoothmix.cli.target import Target
+    from smoothmix.cli.models import LoadedNetwork
     from smoothmix.data import Dataset
     from smoothmix.studies import NamedClassifier, Study, VoteSettings
 
@@ -234,7 +234,7 @@ def _position(number: float) -> int:
 def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifier], Dataset]:
     """The smoothed classifiers of these run folders, and the data set of all of them."""
     from smoothmix.analysis.measured import split_name
-    from smoothmix.cli.target import choose_data, load_target
+    from smoothmix.cli.models import choose_data, load_network
 
     require_one_process()
     names = []
@@ -244,7 +244,7 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifi
         names.append(name or _run_name(folder))
         folders.append(folder)
     names = _distinct(names, folders)
-    targets = [load_target(folder, ModelOptions(device=options.device)) for folder in folders]
+    targets = [load_network(folder, ModelOptions(device=options.device)) for folder in folders]
     trained_on = {target.data for target in targets}
     if len(trained_on) > 1:
         pairs = zip(names, targets, strict=True)
@@ -275,7 +275,7 @@ def _distinct(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
     return distinct
 
 
-def _classifier(name: str, target: Target, options: StudyOptions) -> NamedClassifier:
+def _classifier(name: str, target: LoadedNetwork, options: StudyOptions) -> NamedClassifier:
     from smoothmix.certify.smoothed import Smoothed
     from smoothmix.studies import NamedClassifier
 

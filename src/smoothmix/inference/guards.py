@@ -1,4 +1,4 @@
-"""What people get wrong with smoothing: what cannot be meant is refused, and what is rarely meant is asked about."""
+"""Mistakes that users of smoothing make: the certain ones are refused, the likely ones reported."""
 
 from __future__ import annotations
 
@@ -7,17 +7,34 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from smoothmix._io.text import counted
 from smoothmix.config import require
-from smoothmix.errors import UsageError
+from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.networks.modes import has_own_mode
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
+LARGE_SIGMA = 2
+"""Noise with a larger standard deviation hides any image with pixels in [0, 1]."""
+
+NEARLY_BLACK = 1 / 64
+"""An image whose brightest pixel is darker has probably been divided by 255 twice."""
+
+LOOK_NORMALISED = (
+    "look normalised already: give pixels in [0, 1] and make normalisation the first layer of the "
+    "network, or sigma and the radius will be in another scale"
+)
+
 
 def check_images(images: Tensor, *, any_range: bool = False) -> None:
-    """Refuse what is not a batch of finite images in [0, 1] (or any range), with a guess at what went wrong."""
+    """Refuse what is not a batch of finite images in [0, 1], with a guess at the mistake.
+
+    With `any_range`, finite pixels of any size pass.
+    """
     require(
         isinstance(images, Tensor),
         f"images must be a torch tensor [B, ...], got {type(images).__name__}",
@@ -30,38 +47,89 @@ def check_images(images: Tensor, *, any_range: bool = False) -> None:
         images.is_floating_point(),
         f"images must be floating point in [0, 1], got {images.dtype}: divide 8-bit pixels by 255",
     )
-    low, high = map(float, images.detach().aminmax())  # which pass on what is not a number
+    # aminmax passes on NaN, which comparisons in Python would lose.
+    low, high = map(float, images.detach().aminmax())
     require(
         math.isfinite(low) and math.isfinite(high), "the images hold values that are not finite"
     )
     if any_range or (low >= 0 and high <= 1):
         return
-    hint = f"they {LOOK_NORMALISED}" if low < 0 else "divide by 255 if they are 8-bit pixels"
+    hint = "divide by 255 if they are 8-bit pixels"
+    if low < 0:
+        hint = f"they {LOOK_NORMALISED}"
     raise UsageError(f"the images must lie in [0, 1], but run from {low:.3g} to {high:.3g}; {hint}")
 
 
-LOOK_NORMALISED = (
-    "look normalised already: give pixels in [0, 1] and make normalisation the first layer of the network, "
-    "or sigma and the radius will be in another scale"
-)
+def check_network(model: nn.Module) -> None:
+    """Refuse a network whose answers for an image cannot be certified."""
+    require(
+        isinstance(model, nn.Module),
+        f"a network is a torch.nn.Module, not {type(model).__name__}",
+    )
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise UsageError(
+                f"the BatchNorm {name!r} keeps no running statistics, so that an image's class "
+                "would depend on the others in its batch: such a network cannot be certified"
+            )
+        # Only its owner can switch such a module: a copy may write into the weights that it shares.
+        if has_own_mode(module):
+            raise UsageError(
+                f"{type(module).__name__} is in training mode and has an own way to leave it "
+                "(it overrides train() or eval()): call the network's eval() first"
+            )
+
+
+def check_logits(logits: object, count: int, *, num_classes: int) -> None:
+    """Refuse what is not one row of finite logits per image, with a guess at the mistake."""
+    if not isinstance(logits, Tensor):
+        raise UsageError(
+            "the network must return a tensor of logits, one for each class, "
+            f"not {type(logits).__name__}"
+        )
+    require(
+        logits.is_floating_point(),
+        f"the network must return a tensor of logits, one for each class, not {logits.dtype}",
+    )
+    if logits.shape != (count, num_classes):
+        raise UsageError(
+            f"the network gives outputs of shape {list(logits.shape)} for "
+            f"{counted(count, 'image')}, where {num_classes} classes need {[count, num_classes]}"
+            f"{_shape_hint(logits, count, num_classes)}"
+        )
+    if not torch.isfinite(logits).all():
+        raise SmoothmixError(
+            "the network gives logits that are not finite: its weights may be broken"
+        )
+
+
+def _shape_hint(logits: Tensor, count: int, num_classes: int) -> str:
+    if count == 1 and logits.shape == (num_classes,):
+        return ": a squeeze() in it drops the batch of a single image; flatten(1) would keep it"
+    if logits.ndim == 2 and len(logits) == count and logits.shape[1] > 1:
+        classes = logits.shape[1]
+        return f": set the number of classes to {classes} (--num-classes {classes})"
+    return ""
 
 
 def doubts(sigma: float, images: Tensor) -> Iterator[str]:
-    """Sentences about what is allowed but rarely meant."""
-    if sigma > 2:
+    """Sentences about settings that are allowed but are usually a mistake."""
+    if sigma > LARGE_SIGMA:
         yield (
-            f"sigma {sigma:g} is very large for pixels in [0, 1]: was it meant for the scale of 0 to 255 "
-            f"({sigma / 255:.4g} here)?"
+            f"sigma {sigma:g} is very large for pixels in [0, 1]: "
+            f"was it meant for the scale of 0 to 255 ({sigma / 255:.4g} here)?"
         )
     images = images.detach()
-    low, high = float(images.min()), float(images.max())
-    if low >= 0 and 0 < high <= 1 / 64:
+    low = float(images.min())
+    high = float(images.max())
+    if low >= 0 and 0 < high <= NEARLY_BLACK:
         yield "the images are nearly black: were the pixels divided by 255 twice?"
+    # Negative pixels with a mean near 0 and a standard deviation near 1 come from a normalisation.
     if low < 0 and abs(float(images.mean())) < 0.5 and 0.5 < float(images.std()) < 2:
         yield f"the images {LOOK_NORMALISED}"
 
 
-def say_doubts(sigma: float, dataset: Dataset) -> None:
-    """Warn of what is allowed but rarely meant."""
+def warn_of_doubts(sigma: float, dataset: Dataset) -> None:
+    """Warn of settings that are allowed but are usually a mistake, judged by the first image."""
     for doubt in doubts(sigma, dataset.images([0])):
         warnings.warn(doubt, stacklevel=3)

@@ -1,124 +1,135 @@
-"""How many draws a second a network gets through here, in each way that it can be run."""
+"""How many draws per second a network reaches here, with each engine and precision."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.config import Engine, Precision
-from smoothmix.inference.prepare import engine_name, microbatch_size
-from smoothmix.inference.sampler import Request, Sampler
+from smoothmix.inference.prepare import microbatch_size
+from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.addresses import Domain
 
 MOST_DRAWS = 2**22
-"""Of one image in one turn: a network that does nothing would never fill the time."""
+"""Draws of one image in one turn: a network that does nothing would never fill the time."""
 
 
+@final
 @dataclass(frozen=True)
-class Way:
-    """One way to run a network."""
+class Setup:
+    """An engine and a precision to run a network with."""
 
     engine: Engine
     precision: Precision
 
 
-WAYS = (Way("auto", "fp32"), Way("eager", "fp32"), Way("auto", "bf16"))
+SETUPS = (Setup("auto", "fp32"), Setup("eager", "fp32"), Setup("auto", "bf16"))
+
+OpenSampler = Callable[[Setup], AbstractContextManager[Sampler]]
+"""Opens the smoothed classifier with one setup."""
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How fast one way is."""
+    """How fast one setup is."""
 
-    way: Way
+    setup: Setup
     engine: str
-    """What runs the network then, as a certificate file would record it."""
+    """What runs the network, as a certificate file would record it."""
     rate: float
-    """Draws a second, noise included."""
+    """Draws per second, noise included."""
     ratio: float
-    """How many times as fast as the first way, measured in turns with it."""
+    """How many times as fast as the first setup, measured in turns with it."""
 
 
 def measure(
-    model: nn.Module,
+    open_sampler: OpenSampler,
     shape: Sequence[int],
     *,
-    num_classes: int,
-    block: int = 256,
-    ways: Sequence[Way] = WAYS,
+    setups: Sequence[Setup] = SETUPS,
     turns: int = 5,
     seconds: float = 0.5,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Speed]:
-    """The speed of each way on images of this shape; of two ways that come to the same, the first alone.
+    """The speed of each setup on images of this shape; of two that run the same, the first alone.
 
-    They take turns of about so many seconds, so that what else the machine does hits all alike; medians count.
+    The setups take turns of about so many seconds each, so that other work on the machine affects
+    all of them alike. Medians count.
     """
-    engines = _distinct(model, shape, ways)
-    rates: dict[Way, list[float]] = {way: [] for way in engines}
-    with ExitStack() as held:
-        threads = torch.get_num_threads()  # a sampler will leave it at 1 for the forwards of each
-        takes = {}
-        for way in engines:
-            sampler = Sampler(
-                model=model,
-                sigma=0.5,  # any costs the same
-                num_classes=num_classes,
-                seed=0,
-                block=block,
-                precision=way.precision,
-                engine=way.engine,
-            )
-            takes[way] = _warmed_up(held.enter_context(sampler), shape, threads, seconds)
+    # Opening a sampler limits torch to one thread per forward pass, so the number is read before.
+    threads = torch.get_num_threads()
+    with ExitStack() as opened:
+        samplers: dict[Setup, Sampler] = {}
+        for setup in setups:
+            # A setup that runs as an earlier one does is closed again at once.
+            with ExitStack() as attempt:
+                sampler = attempt.enter_context(open_sampler(setup))
+                if not _is_measured_already(setup, sampler, samplers):
+                    samplers[setup] = sampler
+                    opened.push(attempt.pop_all())
+        turn_of = {}
+        for setup, sampler in samplers.items():
+            turn_of[setup] = _warmed_up(sampler, shape, threads, seconds)
+        rates: dict[Setup, list[float]] = {setup: [] for setup in samplers}
         for turn in range(turns):
             on_progress(Progress(turn, turns))
-            for way, take in takes.items():
-                rates[way].append(take())
+            for setup, take_turn in turn_of.items():
+                rates[setup].append(take_turn())
     on_progress(Progress(turns, turns))
-    first = rates[ways[0]]
     return [
         Speed(
-            way=way,
-            engine=engine,
-            rate=statistics.median(rates[way]),
-            ratio=statistics.median(
-                mine / its for mine, its in zip(rates[way], first, strict=True)
-            ),
+            setup=setup,
+            engine=sampler.engine,
+            rate=statistics.median(rates[setup]),
+            ratio=_median_ratio(rates[setup], rates[setups[0]]),
         )
-        for way, engine in engines.items()
+        for setup, sampler in samplers.items()
     ]
 
 
-def _distinct(model: nn.Module, shape: Sequence[int], ways: Sequence[Way]) -> dict[Way, str]:
-    """The ways with the engines that they come to, without those that come to what one before them does."""
-    engines: dict[tuple[str, Precision], Way] = {}
-    for way in ways:
-        engine = engine_name(model, shape, precision=way.precision, engine=way.engine)
-        engines.setdefault((engine, way.precision), way)
-    return {way: engine for (engine, _), way in engines.items()}
+def _is_measured_already(setup: Setup, sampler: Sampler, samplers: dict[Setup, Sampler]) -> bool:
+    for earlier, other in samplers.items():
+        if (earlier.precision, other.engine) == (setup.precision, sampler.engine):
+            return True
+    return False
+
+
+def _median_ratio(rates: Sequence[float], reference: Sequence[float]) -> float:
+    pairs = zip(rates, reference, strict=True)
+    return statistics.median(rate / base for rate, base in pairs)
 
 
 def _warmed_up(
     sampler: Sampler, shape: Sequence[int], threads: int, seconds: float
 ) -> Callable[[], float]:
-    """A function that draws for about so many seconds and returns draws a second."""
+    """A function that draws for about so many seconds and returns draws per second."""
     image = torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0))
-    # An image for each thread, and few draws to begin with: a block of one would keep a single thread busy, and long.
-    draws = microbatch_size(shape, sampler.block) if sampler.device.type == "cpu" else sampler.block
-    _seconds(sampler, image, threads, draws)  # what comes first has to prepare the network
+    # One image per thread, and few draws at first: one batch would keep a single thread busy, and
+    # for long if the images are large.
+    draws = sampler.batch
+    if sampler.device.type == "cpu":
+        draws = microbatch_size(shape, sampler.batch)
+    # The first forward passes of every thread copy the network, which must not be measured.
+    _seconds(sampler, image, threads, draws)
     while _seconds(sampler, image, threads, draws) < seconds / 2 and draws < MOST_DRAWS:
         draws *= 2
     return lambda: threads * draws / _seconds(sampler, image, threads, draws)
 
 
 def _seconds(sampler: Sampler, image: Tensor, images: int, draws: int) -> float:
-    requests = [Request(image, index, Domain.ESTIMATION, 0, draws) for index in range(images)]
+    ranges = [
+        ImageDraws(image=image, index=index, domain=Domain.ESTIMATION, start=0, stop=draws)
+        for index in range(images)
+    ]
     started = time.perf_counter()
-    sampler.tally(requests)
+    sampler.tally(ranges)
     return time.perf_counter() - started

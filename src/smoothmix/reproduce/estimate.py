@@ -12,8 +12,9 @@ from torch import nn
 from torch.optim import SGD
 
 from smoothmix import data, methods
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Certification, RunConfig
-from smoothmix.inference.speed import Way, measure
+from smoothmix.inference.speed import Setup, measure
 from smoothmix.reproduce.jobs import Job
 from smoothmix.runs.load import build_network
 from smoothmix.training.batches import Epoch
@@ -104,12 +105,11 @@ def estimate(
     with torch.random.fork_rng(devices=[]):
         model = build_network(config).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         training = _seconds_an_epoch(model, config, train, device) * config.recipe.epochs
+        smoothed = Smoothed.for_certification(model, how, num_classes=train.num_classes)
         (speed,) = measure(
-            model,
+            lambda setup: smoothed.open(train.shape, seed=how.seed),
             train.shape,
-            num_classes=train.num_classes,
-            block=how.batch,
-            ways=[Way("auto", how.precision)],
+            setups=[Setup("auto", how.precision)],
             turns=3,
             seconds=0.2,
         )

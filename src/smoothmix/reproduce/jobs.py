@@ -9,7 +9,7 @@ from pathlib import Path
 
 from smoothmix import certificates, presets
 from smoothmix._io.toml import to_toml
-from smoothmix.certificates.shards import parts_beside
+from smoothmix.certificates.shards import shards_beside
 from smoothmix.config import Certification, RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
@@ -36,7 +36,7 @@ class Job:
     def certified(self, how: Certification, skip: int) -> int:
         """How many images are certified already in this way, in one file or in parts of it."""
         whole = self.folder.certificates
-        in_parts = sum(_rows(part.path, how, skip) for part in parts_beside(whole))
+        in_parts = sum(_rows(part.path, how, skip) for part in shards_beside(whole))
         return max(
             _rows(whole, how, skip), in_parts
         )  # parts have been given what the whole file had

@@ -99,7 +99,7 @@ class Case:
         """Votes by class at a point near the image."""
         from smoothmix.noise.addresses import Domain
 
-        return self.sampler.votes(point, self.index, Domain.STUDY, self.votes_wanted.n)
+        return self.sampler.votes(point, self.index, Domain.STUDY, stop=self.votes_wanted.n)
 
     def adversarial(self, attack: SmoothedAttack) -> Tensor:
         """The adversarial example that the attack ends in.
@@ -151,7 +151,7 @@ def open_cases(
     """A function from the position of an image to its case, while the classifier is open."""
     from smoothmix.inference.guards import check_images
 
-    with smoothed.sampler(seed=votes.seed) as sampler:
+    with smoothed.open(dataset.shape, seed=votes.seed) as sampler:
 
         def case(index: int) -> Case:
             (image,) = dataset.images([index])

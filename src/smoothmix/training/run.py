@@ -23,7 +23,7 @@ from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
 from smoothmix.inference.devices import choose_device, own_device
-from smoothmix.inference.guards import say_doubts
+from smoothmix.inference.guards import warn_of_doubts
 from smoothmix.methods import Method
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network
@@ -60,7 +60,7 @@ def open_run(
     train, test = load_data(config, options)
     config = _complete(config, method, train, test)
     if world.is_main:
-        say_doubts(method.sigma, train)
+        warn_of_doubts(method.sigma, train)
     with (
         team(world, device, stop) as members,
         ExitStack() as held,

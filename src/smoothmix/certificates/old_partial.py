@@ -1,0 +1,89 @@
+"""Partial votes as earlier versions kept them: `certificates-begun.tsv` beside `certificates.tsv`.
+
+Such a file looks like a certificate file with unfinished rows. Its votes are copied into the
+journal once; it is deleted only if it is certain that no run wrote it as its certificate file.
+This is the only module that knows the old name. No torch.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from smoothmix._io.locks import is_held
+from smoothmix.certificates.file import read
+from smoothmix.certificates.partial import Journal, PartialVotes
+from smoothmix.certificates.row import Certificate
+from smoothmix.certificates.settings import FileSettings, differences, settings_path
+from smoothmix.errors import SmoothmixError
+from smoothmix.stats.anytime import next_total
+
+
+def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> None:
+    """Copy partial votes that an earlier version left beside a certificate file into its journal."""
+    old = path.with_name(f"{path.stem}-begun.tsv")
+    if not old.exists() or is_held(old):
+        return
+    try:
+        file = read(old)
+    except SmoothmixError as error:
+        warnings.warn(f"{error}; partial votes in it are not used", stacklevel=3)
+        return
+    # Someone may have given this name to a certificate file of other settings.
+    if file.settings is None or differences(file.settings, settings):
+        return
+    known = journal.read()
+    new = {}
+    for row in file.rows:
+        if not _can_be_resumed(row, settings):
+            continue
+        votes = PartialVotes.of_row(row)
+        if row.idx not in known or known[row.idx].drawn < votes.drawn:
+            new[row.idx] = votes
+    journal.append(new)
+    if any(_is_surely_unfinished(row, settings) for row in file.rows):
+        # The rows first: without settings they cannot be taken for those of another run.
+        old.unlink(missing_ok=True)
+        settings_path(old).unlink(missing_ok=True)
+    else:
+        warnings.warn(
+            f"{old}: its votes are used, but it may be a certificate file of yours, so it is kept; "
+            "delete it if you do not need it",
+            stacklevel=3,
+        )
+
+
+def _can_be_resumed(row: Certificate, settings: FileSettings) -> bool:
+    """Whether a run with these settings can have left this: a whole selection, whole batches."""
+    if row.counts is None or row.selection_counts is None or row.n is None:
+        return False
+    certification = settings.certification
+    classes = [*row.counts, *row.selection_counts]
+    return (
+        row.idx in settings.indices
+        and max(classes) < settings.num_classes
+        and sum(row.selection_counts.values()) == certification.n0
+        and sum(row.counts.values()) == row.n <= certification.n
+        and (row.n % certification.batch == 0 or row.n == certification.n)
+    )
+
+
+def _is_surely_unfinished(row: Certificate, settings: FileSettings) -> bool:
+    """Whether no run can have written this row into its certificate file."""
+    assert row.n is not None
+    certification = settings.certification
+    if row.n == 0:
+        return not (certification.skip_wrong and row.selected != row.label)
+    if settings.stopping is not None:
+        return not _is_checked_after(row.n, settings)
+    # An early stop of an image that is sure to abstain looks like an unfinished one.
+    return row.n < certification.n and not certification.stop_abstaining
+
+
+def _is_checked_after(draws: int, settings: FileSettings) -> bool:
+    """Whether the stopping rules are checked after so many draws: an image is finished then only."""
+    certification = settings.certification
+    checked = 0
+    while checked < draws:
+        checked = next_total(checked, block=certification.batch, max_draws=certification.n)
+    return checked == draws

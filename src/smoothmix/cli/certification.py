@@ -1,0 +1,213 @@
+"""What commands that certify share: stopping rules, the processes of a job, and shown progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothmix._process.signals import sigterm_raises
+from smoothmix._process.world import current_world
+from smoothmix.cli.options import AnytimeOptions, NetworkOptions, parse_numbers
+from smoothmix.cli.output import echo, progress
+from smoothmix.config import FUSED, Engine, Mode, require
+from smoothmix.runs.options import given_options
+
+if TYPE_CHECKING:
+    from smoothmix.certificates.selection import Selection
+    from smoothmix.certify.loop import TimeLimit
+    from smoothmix.certify.workers import Outcome
+    from smoothmix.cli.models import LoadedNetwork
+    from smoothmix.config import Certification
+    from smoothmix.data import Dataset
+    from smoothmix.stats.anytime import Stopping
+
+ANYTIME = AnytimeOptions()
+
+
+def file_name(shard: str, out: Path | None, *, extend: bool) -> str:
+    """The name of the file, if it is to hold one shard that is not merged with others; else empty."""
+    from smoothmix.certificates.selection import parse_shards
+
+    alone = current_world().alone
+    require(alone or not extend, "--extend draws further in one file: start it without torchrun")
+    if not shard or not (out or extend):
+        return ""
+    shards, count = parse_shards(shard)
+    option = "--extend" if extend else "--out"
+    require(
+        alone and len(shards) == 1,
+        f"{option} with --shard takes one shard and one process, got {shard}",
+    )
+    return f"certificates-{shards[0]}-of-{count}.tsv"
+
+
+def stopping_rules(
+    mode: Mode, options: AnytimeOptions, certification: Certification, path: Path
+) -> Stopping | None:
+    """The stopping rules that were requested; None in mode exact, which has none."""
+    from smoothmix.certificates.settings import load_settings
+    from smoothmix.stats.anytime import Stopping
+
+    if mode == "exact":
+        given = given_options(options)
+        verb = "goes" if len(given) == 1 else "go"
+        require(not given, f"{' and '.join(given)} {verb} with --mode anytime")
+        return None
+    require(
+        not certification.stop_abstaining,
+        "--stop-abstaining goes with --mode exact: in mode anytime, --radii 0 does that",
+    )
+    max_draws = options.max_draws
+    if max_draws is None:
+        max_draws = certification.n
+        existing = load_settings(path) if options.extend else None
+        if existing is not None:
+            max_draws = existing.certification.n
+    return Stopping(
+        radii=tuple(parse_numbers(options.radii)), tolerance=options.tolerance, max_draws=max_draws
+    )
+
+
+def note_without_rules(rules: Stopping | None) -> None:
+    """Tell the user if mode anytime has nothing to stop for, where it only costs radius."""
+    if rules and not rules.radii and rules.tolerance is None:
+        echo(
+            "note: without --radii or --tolerance there is nothing to stop for: every image gets "
+            "all draws, and --mode exact would certify larger radii with them"
+        )
+
+
+def require_in_reach(certification: Certification, rules: Stopping | None, radius: float) -> None:
+    """Refuse a radius that the draws could not certify even if every vote agreed."""
+    from smoothmix.stats.anytime import largest_radius
+    from smoothmix.stats.binomial import require_enough_draws
+
+    alpha = certification.alpha
+    sigma = certification.sigma
+    if rules is None:
+        require_enough_draws(certification.n, alpha=alpha, sigma=sigma, wanted=radius)
+        return
+    require_enough_draws(rules.max_draws, alpha=alpha, sigma=sigma, wanted=radius)
+    batches = -(-rules.max_draws // certification.batch)
+    draws = batches * certification.batch
+    reach = largest_radius(draws, n0=certification.n0, alpha=alpha, sigma=sigma)
+    require(
+        radius <= reach,
+        f"{draws:,} draws in mode anytime can never certify the radius {radius:g}: the largest "
+        f"they can is {reach:.3f}; give a larger --max-draws",
+    )
+
+
+def require_same_images(path: Path, selection: Selection, network: NetworkOptions) -> None:
+    """Refuse options that do not fit the file to extend: it keeps its images and its engine."""
+    from smoothmix.certificates.settings import load_settings
+
+    existing = load_settings(path)
+    if existing is None:
+        return
+    skip = None
+    if selection.skip > 1:
+        skip = selection.skip
+    _require_kept(path, "--skip", skip, existing.skip)
+    _require_kept(path, "--max", selection.maximum, existing.images)
+    _require_kept(path, "--shard", selection.shard or None, existing.shard or "1/1")
+    require(
+        network.num_classes in (None, existing.num_classes),
+        f"--num-classes {network.num_classes}: {path} was made with {existing.num_classes}: "
+        "leave it out",
+    )
+    require(
+        network.engine == "auto" or existing.engine != FUSED,
+        f"--engine {network.engine}: {path} was made with fused layers, and is extended with them: "
+        "leave it out",
+    )
+
+
+def _require_kept(path: Path, option: str, given: object, kept: object) -> None:
+    require(
+        given in (None, kept),
+        f"{option} {given}: {path} was made with {option} {kept}, and --extend draws further for "
+        f"the images that it has: leave {option} out",
+    )
+
+
+def certify_with_progress(
+    network: LoadedNetwork,
+    dataset: Dataset,
+    certification: Certification,
+    path: Path,
+    *,
+    selection: Selection,
+    merged: bool = True,
+    stopping: Stopping | None = None,
+    anytime: AnytimeOptions = ANYTIME,
+    engine: Engine = "auto",
+) -> Outcome:
+    """Certify a data set with all processes of this job, and show the progress.
+
+    Unless `merged`, `path` is the file of one shard, which is not merged with others.
+    """
+    from smoothmix.certify.dataset import certify_file, file_settings, open_classifier
+    from smoothmix.certify.extend import extend_dataset
+    from smoothmix.certify.workers import Outcome, certify_together
+
+    time_limit = _time_limit(anytime) if stopping else None
+    with sigterm_raises(), progress("certifying", unit="images") as on_progress:
+        if stopping and anytime.extend:
+            file = extend_dataset(
+                network.model,
+                dataset,
+                certification,
+                path=path,
+                stopping=stopping,
+                time_limit=time_limit,
+                on_progress=on_progress,
+            )
+            return Outcome(file)
+        with open_classifier(
+            network.model,
+            dataset,
+            certification,
+            num_classes=network.num_classes,
+            engine=engine,
+        ) as sampler:
+            settings = file_settings(
+                sampler,
+                dataset,
+                certification,
+                model_name=network.name,
+                weights=network.weights,
+                selection=selection.whole if merged else selection,
+                stopping=stopping,
+            )
+            if not merged:
+                file = certify_file(
+                    sampler,
+                    dataset,
+                    settings,
+                    path=path,
+                    time_limit=time_limit,
+                    on_progress=on_progress,
+                )
+                return Outcome(file)
+            return certify_together(
+                sampler,
+                dataset,
+                settings,
+                path=path,
+                world=current_world(),
+                shards=selection.shard,
+                time_limit=time_limit,
+                on_progress=on_progress,
+            )
+
+
+def _time_limit(options: AnytimeOptions) -> TimeLimit:
+    from smoothmix.certify.loop import TimeLimit
+
+    limits = {}
+    if options.seconds is not None:
+        limits["seconds"] = options.seconds
+    if options.seconds_per_image is not None:
+        limits["seconds_per_image"] = options.seconds_per_image
+    return TimeLimit(**limits)

@@ -1,0 +1,155 @@
+"""The network that a command was given: a run folder of ours, or the user's own network."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from smoothmix._process.world import current_world
+from smoothmix.cli.options import ImageOptions, ModelOptions
+from smoothmix.config import Engine, Precision, require_sigma
+from smoothmix.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from smoothmix.certify.smoothed import Smoothed
+    from smoothmix.data import Dataset
+
+
+@final
+@dataclass(frozen=True)
+class LoadedNetwork:
+    """A network, and what is known about its origin."""
+
+    model: nn.Module
+    name: str
+    sigma: float | None = None
+    """Standard deviation of the noise it was trained with."""
+    data: str | None = None
+    """The data set it was trained on."""
+    trained_on: str = ""
+    """Fingerprint of the images it was trained on."""
+    num_classes: int | None = None
+    """Its outputs, where their number is known."""
+    folder: Path | None = None
+    """Its run folder, where results go by default."""
+    weights: str = ""
+    """The file its weights were read from, if the user named one."""
+    shape: tuple[int, ...] = ()
+    """Channels, height and width of its images, where they are known."""
+
+    def smoothed(
+        self,
+        *,
+        sigma: float,
+        num_classes: int,
+        batch: int,
+        precision: Precision = "fp32",
+        engine: Engine = "auto",
+    ) -> Smoothed:
+        """The classifier that this network becomes under noise."""
+        from smoothmix.certify.smoothed import Smoothed
+
+        return Smoothed(
+            self.model,
+            sigma=sigma,
+            num_classes=num_classes,
+            batch=batch,
+            precision=precision,
+            engine=engine,
+        )
+
+
+def load_network(run: Path | None, options: ModelOptions) -> LoadedNetwork:
+    """The network of a run folder, or of --model with or without --weights, on its device."""
+    if (run is None) == (options.model is None):
+        raise UsageError("give either a run folder or --model package.module:function")
+    if run is not None and options.weights is not None:
+        raise UsageError("--weights goes with --model; a run folder has its own")
+    if run is not None:
+        network = _from_folder(run)
+    else:
+        network = _from_function(options.model or "", options.weights)
+    from smoothmix.inference.devices import choose_device, own_device
+
+    network.model.to(own_device(choose_device(options.device), current_world()))
+    if options.num_classes is None:
+        return network
+    return replace(network, num_classes=options.num_classes)
+
+
+def _from_folder(run: Path) -> LoadedNetwork:
+    from smoothmix.runs import zoo
+    from smoothmix.runs.load import image_shape, load_run
+
+    config, model = load_run(run)
+    network = LoadedNetwork(
+        model=model,
+        name=config.network,
+        sigma=config.sigma,
+        data=config.data,
+        trained_on=config.data_hash,
+        num_classes=config.num_classes,
+        folder=run,
+        shape=image_shape(config),
+    )
+    if zoo.is_zoo(run):
+        # Results for a network of the zoo go to the current folder: its own holds published ones.
+        return replace(network, folder=None, name=str(run))
+    return network
+
+
+def _from_function(spec: str, weights: Path | None) -> LoadedNetwork:
+    from smoothmix.networks import build, load_weights, state_hash
+
+    model = build(spec).eval()
+    if weights is not None:
+        load_weights(model, weights)
+        return LoadedNetwork(model, spec, weights=str(weights))
+    # Networks are certified by their weights, which must be the same when a run is resumed.
+    if state_hash(model) != state_hash(build(spec)):
+        warnings.warn(
+            f"{spec} gives other weights each time: name a file with trained weights by --weights",
+            stacklevel=2,
+        )
+    return LoadedNetwork(model, spec)
+
+
+def choose_sigma(network: LoadedNetwork, sigma: float | None) -> float:
+    """The requested sigma, or that of the training; a warning where they differ."""
+    if sigma is None:
+        if network.sigma is None:
+            raise UsageError(
+                "--sigma is needed: the noise that your network was trained with is not known"
+            )
+        return network.sigma
+    require_sigma(sigma)
+    if network.sigma is not None and sigma != network.sigma:
+        warnings.warn(
+            f"sigma {sigma:g} is not the {network.sigma:g} that the network was trained with: "
+            "certificates hold, but expect smaller radii",
+            stacklevel=2,
+        )
+    return sigma
+
+
+def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
+    """The requested data set, or that of the training."""
+    from smoothmix import data
+
+    name = options.data or network.data
+    if name is None:
+        raise UsageError("--data is needed: the data set of your network is not known")
+    dataset = data.load(name, options.split, data_dir=options.data_dir)
+    if network.data is not None and dataset.name != network.data:
+        warnings.warn(
+            f"the network was trained on {network.data}, not on {dataset.name}", stacklevel=2
+        )
+    if dataset.fingerprint == network.trained_on:
+        warnings.warn(
+            f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
+        )
+    return dataset

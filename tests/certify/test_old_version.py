@@ -1,0 +1,167 @@
+"""Certifications that were interrupted under the version before the journal are resumed exactly."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from smoothmix.certificates import read, verify
+from tests.conftest import Run
+from tests.helpers.certification import journals, without_time
+
+OLD_FILES = Path(__file__).parent / "old_version"
+
+NETWORK = """
+import torch
+from smoothmix import data
+
+
+class Slow(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        sample = data.load("sample", "train")
+        labels = torch.tensor(sample.labels)
+        pixels = sample.images(range(len(sample))).flatten(1)
+        means = torch.stack([pixels[labels == c].mean(0) for c in range(10)])
+        self.weight = torch.nn.Parameter(means)
+        self.bias = torch.nn.Parameter(-means.square().sum(1) / 2)
+
+    def forward(self, x):
+        return x.flatten(1) @ self.weight.T + self.bias
+
+
+def make():
+    return Slow()
+"""
+"""The network that made the files, without the pauses that gave time to interrupt it."""
+
+BASE = (
+    *("--model", "slow:make", "--sigma", 0.5, "--data", "sample", "--n0", 20),
+    *("--seed", 3, "--skip", 100),
+)
+FIXED = ("--n", 20_000)
+ANYTIME = ("--n", 20_000, "--mode", "anytime", "--radii", "0.5", "--tolerance", "0.01")
+EXTENDED = ("--mode", "anytime", "--extend")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "slow.py").write_text(NETWORK)
+    return tmp_path
+
+
+def put(folder: Path, name: str) -> int:
+    """Copy the files of one interrupted run; how many draws its partial votes hold."""
+    shutil.copytree(OLD_FILES / name, folder, dirs_exist_ok=True)
+    (old,) = folder.glob("*-begun.tsv")
+    return sum(20 + (row.n or 0) for row in read(old).rows)
+
+
+def old_files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*-begun.*"))
+
+
+def expected(smoothmix: Run, folder: Path, drawn: list[int], *options: object) -> int:
+    """Certify without an interruption; how many draws that takes."""
+    drawn.clear()
+    done = smoothmix("certify", *BASE, *options, "--out", "expected.tsv")
+    assert done.code == 0, done.err
+    return sum(drawn)
+
+
+def test_a_fixed_number_of_draws(smoothmix: Run, folder: Path, drawn: list[int]) -> None:
+    saved = put(folder, "exact")
+    rows = read(folder / "certificates.tsv").rows
+    assert saved > 4000
+    done = smoothmix("certify", *BASE, *FIXED)
+    assert done.code == 0, done.err
+    spent = sum(drawn)
+    total = expected(smoothmix, folder, drawn, *FIXED)
+    assert spent == total - saved - len(rows) * 20_020, "no draw is made twice"
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
+    assert old_files(folder) == [], "an unfinished row shows that they were ours"
+    assert not journals(folder / "certificates.tsv")
+
+
+def test_stopping_rules(smoothmix: Run, folder: Path, drawn: list[int]) -> None:
+    """Every row could be one that a limit of time stopped early, so the file is kept."""
+    saved = put(folder, "anytime")
+    assert saved > 4000
+    done = smoothmix("certify", *BASE, *ANYTIME)
+    assert done.code == 0, done.err
+    assert "may be a certificate file of yours, so it is kept" in done.err
+    spent = sum(drawn)
+    total = expected(smoothmix, folder, drawn, *ANYTIME)
+    assert spent == total - saved
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
+    assert old_files(folder) == ["certificates-begun.toml", "certificates-begun.tsv"]
+
+
+@pytest.mark.parametrize("how", ["both shards", "one process"])
+def test_a_shard(smoothmix: Run, folder: Path, drawn: list[int], how: str) -> None:
+    saved = put(folder, "shard")
+    rows = read(folder / "certificates-1-of-2.tsv").rows
+    for options in (("--shard", "1/2"), ("--shard", "2/2")) if how == "both shards" else ((),):
+        done = smoothmix("certify", *BASE, *FIXED, *options)
+        assert done.code == 0, done.err
+    spent = sum(drawn)
+    total = expected(smoothmix, folder, drawn, *FIXED)
+    assert spent == total - saved - len(rows) * 20_020
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
+    assert old_files(folder) == []
+    assert not journals(folder / "certificates.tsv")
+
+
+def test_votes_of_one_process_are_resumed_by_shards(
+    smoothmix: Run, folder: Path, drawn: list[int]
+) -> None:
+    saved = put(folder, "exact")
+    rows = read(folder / "certificates.tsv").rows
+    for shard in ("1/2", "2/2"):
+        assert smoothmix("certify", *BASE, *FIXED, "--shard", shard).code == 0
+    spent = sum(drawn)
+    total = expected(smoothmix, folder, drawn, *FIXED)
+    assert spent == total - saved - len(rows) * 20_020
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
+    assert old_files(folder) == []
+
+
+def test_an_extension(smoothmix: Run, folder: Path, drawn: list[int]) -> None:
+    before = sum(row.n or 0 for row in read(OLD_FILES / "extend" / "certificates.tsv").rows)
+    saved = put(folder, "extend") - 20 * len(read(folder / "certificates-extending-begun.tsv").rows)
+    assert saved > before
+    done = smoothmix("certify", *BASE, *EXTENDED)
+    assert done.code == 0, done.err
+    spent = sum(drawn)
+    file = read(folder / "certificates.tsv")
+    assert {row.n for row in file.rows} == {2560}
+    assert verify(file).ok
+    assert spent == 10 * 2560 - max(saved, before)
+    expected(smoothmix, folder, drawn, "--n", 2560, "--mode", "anytime")
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
+
+
+@pytest.mark.parametrize("option", [("--alpha", 0.01), ("--skip-wrong",), ("--batch", 128)])
+def test_a_certificate_file_of_that_name_is_neither_used_nor_deleted(
+    smoothmix: Run, folder: Path, option: tuple[object, ...]
+) -> None:
+    few = ("--max", 2)
+    theirs = smoothmix("certify", *BASE, "--n", 512, *few, "--out", "study-begun.tsv")
+    assert theirs.code == 0, theirs.err
+    content = (folder / "study-begun.tsv").read_bytes()
+    assert smoothmix("certify", *BASE, "--n", 512, *few, *option, "--out", "study.tsv").code == 0
+    assert (folder / "study-begun.tsv").read_bytes() == content
+
+
+def test_a_finished_certificate_file_of_the_same_settings_is_kept(
+    smoothmix: Run, folder: Path
+) -> None:
+    options = ("--n", 512, "--max", 2)
+    assert smoothmix("certify", *BASE, *options, "--out", "study-begun.tsv").code == 0
+    content = (folder / "study-begun.tsv").read_bytes()
+    done = smoothmix("certify", *BASE, *options, "--out", "study.tsv")
+    assert done.code == 0
+    assert (folder / "study-begun.tsv").read_bytes() == content
+    assert "it is kept" in done.err
