@@ -63,7 +63,13 @@ def test_images_that_were_given_up_for_lack_of_time_are_counted(
         how = Certification(sigma=0.5)
         path = tmp_path / name
         certify_dataset(
-            IsBright(), images(), how, path=path, model_name="b", stopping=rules, time_limit=time_limit
+            IsBright(),
+            images(),
+            how,
+            path=path,
+            model_name="b",
+            stopping=rules,
+            time_limit=time_limit,
         )
         return measure(path)
 

@@ -82,7 +82,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (["presets", "--sigma", "0.3"], 2, "no preset fits --sigma 0.3"),
         (["train", "quick/gaussian", "--epochs", "0"], 2, "--epochs must be at least 1, got 0"),
         (["certify", "run", "--out", "c.toml"], 2, "must be named something.tsv"),
-        (["certify", "run", "--shard", "3/2"], 2, "a shard is written part/parts"),
+        (["certify", "run", "--shard", "3/2"], 2, "a shard is written number/count"),
         (
             ["certify", "run", "--shard", "3/3", "--max", "2", "--out", "c.tsv"],
             2,
@@ -283,7 +283,7 @@ def test_labels_out_of_range_and_other_shapes_are_refused(
     np.savez(tmp_path / "labels.npz", x=x, y=[0, 1, 99])
     done = smoothmix("certify", untrained_run, "--data", "npz:labels.npz", *QUICK, "--out", "l.tsv")
     assert done.code == 1
-    assert "labels run from 0 to 99, where the network tells 10 apart" in done.err
+    assert "labels run from 0 to 99, where the network has 10 classes" in done.err
     np.savez(tmp_path / "from-one.npz", x=x, y=[1, 2, 10])
     done = smoothmix(
         "certify", untrained_run, "--data", "npz:from-one.npz", *QUICK, "--out", "l.tsv"
