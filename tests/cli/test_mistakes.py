@@ -288,7 +288,7 @@ def test_labels_out_of_range_and_other_shapes_are_refused(
     done = smoothmix(
         "certify", untrained_run, "--data", "npz:from-one.npz", *QUICK, "--out", "l.tsv"
     )
-    assert "tells 10 apart: they count from 0, so subtract 1" in done.err
+    assert "has 10 classes: they count from 0, so subtract 1" in done.err
     np.savez(tmp_path / "few.npz", x=x, y=[0, 1, 2])
     assert (
         smoothmix("certify", untrained_run, "--data", "npz:few.npz", *QUICK, "--out", "f.tsv").code

@@ -186,9 +186,7 @@ def train_and_certify(
     network = load_network(folder.path, ModelOptions(device=training.device))
     dataset = data.load(config.data, images.split, data_dir=images.data_dir)
     selection = Selection(skip=images.skip, maximum=images.maximum)
-    certify_with_progress(
-        network, dataset, certification, folder.certificates, selection=selection
-    )
+    certify_with_progress(network, dataset, certification, folder.certificates, selection=selection)
 
 
 def _show_logs(

@@ -285,7 +285,7 @@ def _classifier(name: str, target: LoadedNetwork, options: StudyOptions) -> Name
         target.model,
         sigma=target.sigma,
         num_classes=target.num_classes,
-        block=options.batch,
+        batch=options.batch,
         precision=options.precision,
     )
     return NamedClassifier(name, smoothed)

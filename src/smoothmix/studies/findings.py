@@ -93,7 +93,7 @@ def _settings_digest(
         "draws": {
             "n": votes.n,
             "seed": votes.seed,
-            "block": smoothed.block,
+            "block": smoothed.batch,
             "precision": smoothed.precision,
         },
         "data": dataset.fingerprint,
