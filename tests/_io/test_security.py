@@ -24,10 +24,11 @@ from smoothmix._io.toml import read_toml
 from smoothmix.analysis import measure, measured
 from smoothmix.certificates import file as certificate_file
 from smoothmix.config import RunConfig
-from smoothmix.data import DATASETS, arrays, download, load, pictures
+from smoothmix.data import DATASETS, download, image_files, load
+from smoothmix.data import npz as npz_module
 from smoothmix.data.cifar import CifarSource, read_batches
 from smoothmix.data.idx import IdxSource, parse_idx
-from smoothmix.data.source import Fetched
+from smoothmix.data.source import DownloadableSource
 from smoothmix.errors import CertificateError, DataError, SmoothmixError, UsageError
 from smoothmix.report.sections import read_section
 from smoothmix.reproduce import beside
@@ -270,16 +271,16 @@ def test_hostile_arrays_are_refused_before_memory_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "my.npz"
-    monkeypatch.setattr(arrays, "SMALL", 10**6)
+    monkeypatch.setattr(npz_module, "ALWAYS_ALLOWED_BYTES", 10**6)
     lzma_damaged = bytearray(
         Path(npz(path, bytes(range(256)) * 9, zipfile.ZIP_LZMA)[4:]).read_bytes()
     )
     lzma_damaged[60:80] = b"\xff" * 20
     for content, sentence in (
         (npy((20_000_000,), bytes(20_000_000)), "would unpack to 20,000,128 bytes"),
-        (npy((2**60,)), "x is declared to have 1,152,921,504,606,846,976 bytes"),
-        (npy((2**40, 2**40)), "x is declared to have"),
-        (npy((9,), kind="|V1000000000"), "x is declared to have 9,000,000,000 bytes"),
+        (npy((2**60,)), "x declares 1,152,921,504,606,846,976 bytes"),
+        (npy((2**40, 2**40)), "x declares"),
+        (npy((9,), kind="|V1000000000"), "x declares 9,000,000,000 bytes"),
         (b"\x93NUMPY\x01\x00\x09\x00" + b"(" * 9, "not a readable|truncated or damaged"),
         (b"\x93NUMPY\x01\x00\x02\x00''", "not a readable|truncated or damaged"),
     ):
@@ -306,25 +307,25 @@ def test_long_and_large_pictures_are_refused(
     path = tmp_path / "val" / "n01440764" / "a.png"
     Image.new("L", (1, 200_000)).save(path)
     with pytest.raises(
-        DataError, match="a picture of 1x200000 pixels is too long to be scaled"
+        DataError, match="an image of 1x200000 pixels is too long to be scaled"
     ) as caught:
         load("imagenet", data_dir=tmp_path).images([0])
     assert str(caught.value).startswith(str(path))
-    monkeypatch.setattr(pictures, "MOST_PIXELS", 1000)
+    monkeypatch.setattr(image_files, "MAX_PIXELS", 1000)
     with pytest.raises(DataError, match="1x200000 pixels: resize or remove it"):
-        pictures.open_picture(path)
+        image_files.open_image(path)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="only there are such names and pipes")
 def test_pipes_and_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     os.mkfifo(tmp_path / "cat" / "a.png")
-    with pytest.raises(DataError, match=r"a\.png: not a readable picture \(no plain file\)"):
+    with pytest.raises(DataError, match=r"a\.png: not a readable image \(not a file\)"):
         load(f"folder:{tmp_path}")
     for name in (b"\xff\xfe", b"a\x1b[2Jb", b"a\nb"):
         folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
         folder.mkdir()
-        with pytest.raises(DataError, match="has a name that is no plain text"):
+        with pytest.raises(DataError, match="has a name that is not plain text"):
             load(f"folder:{tmp_path}")
         folder.rmdir()
 
@@ -332,7 +333,11 @@ def test_pipes_and_names_that_are_no_text_are_refused(tmp_path: Path) -> None:
 def test_downloads_have_known_hashes_and_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetched = [source for source in DATASETS.values() if isinstance(source, Fetched)]
+    fetched = [
+        source
+        for source in map(DATASETS.__getitem__, DATASETS)
+        if isinstance(source, DownloadableSource)
+    ]
     known = [
         f.sha256
         for s in fetched
@@ -355,7 +360,7 @@ def test_downloads_have_known_hashes_and_an_end(
                 yield bytes(chunk_size)
 
     monkeypatch.setattr("requests.get", lambda url, **_: Endless())
-    monkeypatch.setattr(download, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(download, "MAX_BYTES", 10**6)
     with (
         download.web(progress=False) as downloader,
         pytest.raises(DataError, match="sends more than 1,000,000 bytes"),

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from smoothmix.data import cifar as cifar_module
 from smoothmix.data import load
 from smoothmix.data.cifar import CIFAR10, FOLDER
-from smoothmix.data.pickles import read_batch
-from smoothmix.data.source import Request
+from smoothmix.data.cifar_pickles import read_batch
+from smoothmix.data.source import DataRequest
 from smoothmix.errors import DataError, SmoothmixError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -68,7 +68,7 @@ TINY = replace(
 
 def tiny(data_dir, split="train", *, allow_partial=False, source=TINY):
     return source.load(
-        Request(name="cifar10", split=split, data_dir=data_dir, allow_partial=allow_partial)
+        DataRequest(name="cifar10", split=split, data_dir=data_dir, allow_partial=allow_partial)
     )
 
 
@@ -246,7 +246,7 @@ ROWS = np.zeros((2, 3072), dtype=np.uint8)
     [
         (b"", "not a CIFAR-10 batch \\(ValueError: pickle exhausted"),
         (pickle.dumps([1], protocol=2), "a list instead of a dict"),
-        (pickle.dumps({}, protocol=2), "no array `data` with 3072 bytes an image"),
+        (pickle.dumps({}, protocol=2), "no array `data` with 3072 bytes per image"),
         (python2_pickle(ROWS[:, :100], [0, 1]), "no array `data`"),
         (python2_pickle(ROWS[0], [0]), "no array `data`"),
         (python2_pickle(ROWS, [0, 1], kind=b"O8"), "numbers of type b'O8' instead of bytes"),

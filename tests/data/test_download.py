@@ -19,7 +19,7 @@ from smoothmix.data import DATASETS, fetch
 from smoothmix.data.cifar import CIFAR10
 from smoothmix.data.download import CHUNK, download, refuse_plain_http, web
 from smoothmix.data.idx import MNIST, IdxFile
-from smoothmix.data.source import Fetched, Request
+from smoothmix.data.source import DataRequest, DownloadableSource
 from smoothmix.errors import DataError, UsageError
 
 MIRRORS = ("https://one.example/mnist/", "https://two.example/", "https://three.example/")
@@ -57,7 +57,7 @@ def test_a_file_may_be_as_large_as_is_allowed(tmp_path, monkeypatch):
             yield bytes(chunk_size)
 
     monkeypatch.setattr("requests.get", lambda url, **_: Whole())
-    monkeypatch.setattr("smoothmix.data.download.MOST_BYTES", CHUNK)
+    monkeypatch.setattr("smoothmix.data.download.MAX_BYTES", CHUNK)
     with web(progress=True) as downloader:
         download(tmp_path / "f", ["https://one.example/"], lambda path: None, downloader)
     assert (tmp_path / "f").stat().st_size == CHUNK
@@ -141,8 +141,8 @@ def test_a_data_folder_that_cannot_be_made_is_named(tmp_path):
 def test_every_mirror_is_https():
     mirrors = [
         mirror
-        for source in DATASETS.values()
-        if isinstance(source, Fetched)
+        for source in map(DATASETS.__getitem__, DATASETS)
+        if isinstance(source, DownloadableSource)
         for mirror in source.mirrors
     ]
     assert len(mirrors) >= 6
@@ -177,7 +177,7 @@ def tiny_mnist():
 
 def test_mnist_is_fetched_verified_by_content_and_then_loads(tmp_path):
     source, answers = tiny_mnist()
-    network, request = Network(answers), Request(name="mnist", split="train", data_dir=tmp_path)
+    network, request = Network(answers), DataRequest(name="mnist", split="train", data_dir=tmp_path)
     names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"]
     assert source.fetch(request, network) == [tmp_path / "mnist" / name for name in names]
     assert len(source.load(request)) == 3
@@ -188,7 +188,7 @@ def test_mnist_is_fetched_verified_by_content_and_then_loads(tmp_path):
 
 def test_damaged_mnist_is_fetched_again_and_no_longer_in_the_way(tmp_path):
     source, answers = tiny_mnist()
-    network, request = Network(answers), Request(name="mnist", split="train", data_dir=tmp_path)
+    network, request = Network(answers), DataRequest(name="mnist", split="train", data_dir=tmp_path)
     for place in ("mnist/train-images-idx3-ubyte", "MNIST/raw/train-labels.idx1-ubyte"):
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_bytes(b"damaged")
@@ -205,7 +205,7 @@ def test_mnist_of_a_wrong_mirror_is_refused(tmp_path):
         DataError,
         match=r"two\.example: refused, train-images-idx3-ubyte\.gz: altered, or of another",
     ):
-        source.fetch(Request(name="mnist", data_dir=tmp_path), Network(answers))
+        source.fetch(DataRequest(name="mnist", data_dir=tmp_path), Network(answers))
     assert list((tmp_path / "mnist").iterdir()) == []
 
 
@@ -219,14 +219,14 @@ def test_cifar10_archive_is_verified_whole(tmp_path):
         f"{MIRRORS[0]}cifar-10-python.tar.gz": good[:-1],
         f"{MIRRORS[1]}cifar-10-python.tar.gz": good,
     }
-    network, request = Network(answers), Request(name="cifar10", data_dir=tmp_path)
+    network, request = Network(answers), DataRequest(name="cifar10", data_dir=tmp_path)
     assert source.fetch(request, network) == [tmp_path / "cifar10" / "cifar-10-python.tar.gz"]
     assert len(network.asked) == 2
     with pytest.raises(
         DataError, match=r"one\.example: refused, cifar-10-python\.tar\.gz has sha256"
     ):
         source.fetch(
-            Request(name="cifar10", data_dir=tmp_path / "other"),
+            DataRequest(name="cifar10", data_dir=tmp_path / "other"),
             Network(dict(list(answers.items())[:1])),
         )
 
@@ -234,10 +234,10 @@ def test_cifar10_archive_is_verified_whole(tmp_path):
 def test_what_cannot_be_fetched_says_where_it_comes_from(tmp_path):
     assert fetch("sample", data_dir=tmp_path) == []
     with pytest.raises(
-        UsageError, match=r"imagenet cannot be fetched \(.*account at https://image-net\.org\)"
+        UsageError, match=r"imagenet cannot be downloaded \(.*account at https://image-net\.org\)"
     ):
         fetch("imagenet", data_dir=tmp_path)
-    with pytest.raises(UsageError, match=r"npz:my\.npz cannot be fetched \(your own"):
+    with pytest.raises(UsageError, match=r"npz:my\.npz cannot be downloaded \(your own"):
         fetch("npz:my.npz", data_dir=tmp_path)
 
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from smoothmix.data import AUGMENTATION_NUMBERS, FolderDataset, check, load
+from smoothmix.data import AUGMENTATION_NUMBERS, FolderDataset, check, image_files, load
 from smoothmix.data.augment import crop_box
 from smoothmix.data.folders import wnids
-from smoothmix.data.pictures import centre, decode
+from smoothmix.data.image_files import centre_crop, decode
 from smoothmix.errors import DataError, SmoothmixError, UsageError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -70,9 +70,8 @@ def test_every_layout_gives_the_same_data(tmp_path, split_folder):
 def test_other_pictures_of_the_same_names_and_sizes_have_another_fingerprint(
     tmp_path, monkeypatch, all_are_read
 ):
-    from smoothmix.data import pictures
 
-    monkeypatch.setattr(pictures, "READ_WHOLE", 2**28 if all_are_read else 0)
+    monkeypatch.setattr(image_files, "HASH_ALL_BYTES", 2**28 if all_are_read else 0)
     found = []
     for seed in (0, 1):
         Image.fromarray(np.full((6, 8, 3), seed, dtype=np.uint8)).save(tmp_path / "x.bmp")
@@ -150,7 +149,7 @@ def test_classes_that_differ_are_refused_with_the_class(tmp_path):
 
 def test_missing_folders_are_refused(tmp_path):
     refuse(tmp_path / "none", "none: there is no such folder")
-    refuse(tmp_path, r"no pictures \(.bmp, .* in folders of classes")
+    refuse(tmp_path, r"no image files \(.bmp, .* in folders of classes")
     refuse(tmp_path, "has the splits train and test \\(or val\\), not 'dev'", "dev", UsageError)
     tree(tmp_path, ["train/cat/a.png"])
     refuse(tmp_path, "there is no folder test or val with folders of classes")
@@ -169,16 +168,16 @@ def test_damaged_pictures_are_refused_with_the_file(tmp_path):
         dataset.images([2])
     for broken in (b"", b"no picture", content[:20]):
         path.write_bytes(broken)
-        refuse(tmp_path, "dog/a.png: not a readable picture .*: replace or remove it")
+        refuse(tmp_path, "dog/a.png: not a readable image .*: replace or remove it")
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(path)
-    refuse(tmp_path, "pixels of mode I;16 instead of 8 bits a channel")
+    refuse(tmp_path, "pixels of mode I;16 instead of 8 bits per channel")
     assert [result.ok for result in check(f"folder:{tmp_path}")] == [False, False]
 
 
 def test_picture_that_would_unpack_without_end_is_refused(tmp_path, monkeypatch):
     tree(tmp_path, FILES)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
-    refuse(tmp_path, "cat/a.png: not a readable picture \\(Image size \\(48 pixels\\) exceeds")
+    refuse(tmp_path, "cat/a.png: not a readable image \\(Image size \\(48 pixels\\) exceeds")
 
 
 @settings(max_examples=100, deadline=None)
@@ -240,7 +239,7 @@ def test_unknown_classes_and_unsorted_pictures_are_refused(tmp_path):
     (tmp_path / "val").mkdir()
     with pytest.raises(
         DataError,
-        match=r"there are no class folders: pictures belong into folders such as .*n01440764",
+        match=r"there are no class folders: images belong in folders such as .*n01440764",
     ):
         load("imagenet", data_dir=tmp_path)
     tree(tmp_path / "val", ["n01440764/a.png", "tench/a.png"])
@@ -259,7 +258,7 @@ def test_centre_is_the_middle_after_scaling_the_short_side(width, height):
     )
     left, top = round((scaled.width - 224) / 2), round((scaled.height - 224) / 2)
     expected = np.asarray(scaled)[top : top + 224, left : left + 224]
-    np.testing.assert_array_equal(np.asarray(centre(picture, 256, (224, 224))), expected)
+    np.testing.assert_array_equal(np.asarray(centre_crop(picture, 256, (224, 224))), expected)
 
 
 def test_training_pictures_are_the_crops_that_their_numbers_say(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from smoothmix.data import load
 from smoothmix.data.idx import FASHION_MNIST, MNIST, IdxFile, intact, parse_idx, read_idx
-from smoothmix.data.source import Request
+from smoothmix.data.source import DataRequest
 from smoothmix.errors import DataError, SmoothmixError, UsageError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -53,7 +53,7 @@ def write(folder, mark="-", suffix=".gz"):
 
 
 def tiny(data_dir, source=TINY):
-    return source.load(Request(name="mnist", split="train", data_dir=data_dir))
+    return source.load(DataRequest(name="mnist", split="train", data_dir=data_dir))
 
 
 @pytest.mark.parametrize("suffix", [".gz", ""])
@@ -156,7 +156,7 @@ def test_labels_out_of_range_and_counts_that_differ_are_refused(tmp_path):
             np.array([0, 1, 10, 3, 4, 5], np.uint8),
             "label 10 of image 2 is not one of the classes 0 to 9",
         ),
-        (np.arange(5, dtype=np.uint8), "6 images do not go with 5 labels"),
+        (np.arange(5, dtype=np.uint8), "6 images do not match 5 labels"),
     ):
         write(tmp_path)
         (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(idx(labels))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothmix.data import load
-from smoothmix.data.arrays import read_arrays
+from smoothmix.data.npz import read_arrays
 from smoothmix.errors import DataError, SmoothmixError, UsageError
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 3, 6, 7), dtype=np.uint8)
@@ -94,7 +94,7 @@ NAN = np.full((5, 6, 7), np.nan)
         ({"y": LABELS}, "it needs arrays x_test and y_test, or x and y for either split"),
         ({"x": IMAGES}, "it needs arrays"),
         ({"x_train": IMAGES, "y_train": LABELS}, "it needs arrays x_test and y_test"),
-        ({"x": IMAGES[:4], "y": LABELS}, "4 images do not go with 5 labels"),
+        ({"x": IMAGES[:4], "y": LABELS}, "4 images do not match 5 labels"),
         ({"x": IMAGES[:0], "y": LABELS[:0]}, "there are no images"),
         ({"x": IMAGES[0, 0], "y": LABELS}, "but their shape is \\(6, 7\\)"),
         (
@@ -108,7 +108,7 @@ NAN = np.full((5, 6, 7), np.nan)
         ),
         (
             {"x": IMAGES.astype(np.float32), "y": LABELS},
-            "must lie in \\[0, 1\\], but they reach from 0 to 255: divide",
+            "must lie in \\[0, 1\\], but they range from 0 to 255: divide",
         ),
         ({"x": NAN, "y": LABELS}, "must lie in \\[0, 1\\]"),
         ({"x": -np.ones((5, 6, 7)), "y": LABELS}, "must lie in \\[0, 1\\]"),
@@ -120,7 +120,7 @@ NAN = np.full((5, 6, 7), np.nan)
         ),
         (
             {"x": IMAGES, "y": LABELS.astype(float)},
-            "labels must be whole numbers, one an image, but these are float64",
+            "labels must be one whole number per image, but these are float64",
         ),
         ({"x": IMAGES, "y": LABELS[:, None]}, "of shape \\(5, 1\\)"),
         (

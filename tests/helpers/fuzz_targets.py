@@ -32,12 +32,12 @@ from smoothmix import certificates
 from smoothmix.analysis import measure
 from smoothmix.analysis.measured import from_file
 from smoothmix.config import RunConfig
-from smoothmix.data import pictures
-from smoothmix.data.arrays import load_arrays
+from smoothmix.data import image_files
 from smoothmix.data.cifar import FOLDER, read_batches
+from smoothmix.data.cifar_pickles import read_batch
 from smoothmix.data.idx import IdxFile, parse_idx, read_at_most, read_idx
-from smoothmix.data.pickles import read_batch
-from smoothmix.data.source import Request
+from smoothmix.data.npz import load_npz
+from smoothmix.data.source import DataRequest
 from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.networks import import_checkpoint, load_weights
 from smoothmix.report.sections import read_section
@@ -257,12 +257,12 @@ def read_any_idx(path: Path) -> None:
 
 def read_picture(path: Path) -> None:
     for channels in (1, 3):
-        pictures.centre(pictures.decode(path, channels), 8, (6, 6))
+        image_files.centre_crop(image_files.decode(path, channels), 8, (6, 6))
 
 
 def read_npz(path: Path) -> None:
     with path.open("rb") as file:
-        load_arrays(file, path, Request(name="npz", data_dir=path.parent))
+        load_npz(file, path, DataRequest(name="npz", data_dir=path.parent))
 
 
 def read_checkpoint(path: Path) -> None:

@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from smoothmix.data import DATASETS
 from smoothmix.errors import UsageError
-from smoothmix.networks import NETWORKS, NORMALISATION, Network, Normalise, build
+from smoothmix.networks import NETWORKS, Network, Normalise, build
 from smoothmix.networks.lenet import MaxPool
 
 SMALL = ["lenet", "cifar_resnet20"]
@@ -188,7 +189,7 @@ def test_memory_format_does_not_change_the_logits(name: str, training: bool) -> 
 
 @pytest.mark.parametrize("name", ["cifar10", "imagenet"])
 def test_normalise_is_its_formula(name: str) -> None:
-    statistics = NORMALISATION[name]
+    statistics = DATASETS[name].pixel_statistics
     assert statistics is not None
     images = torch.rand(4, 3, 5, 5)
     normalised = Normalise(*statistics)(images)

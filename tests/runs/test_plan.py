@@ -9,10 +9,11 @@ import pytest
 
 from smoothmix import methods, presets
 from smoothmix.config import METHOD_EPOCHS, RunConfig
+from smoothmix.data import DATASETS
 from smoothmix.errors import UsageError
 from smoothmix.report.published import _training_cuts as cuts_of
 from smoothmix.runs.options import RunOverrides
-from smoothmix.runs.plan import PRESET_OF_DATA, make_config, run_name
+from smoothmix.runs.plan import make_config, run_name
 
 ALL = presets.names()
 
@@ -133,7 +134,10 @@ def test_another_warm_up_alone_is_another_schedule() -> None:
 
 
 def test_defaults_of_a_data_set_are_the_papers() -> None:
-    for data, preset in PRESET_OF_DATA.items():
+    with_preset = {name: DATASETS[name].preset for name in DATASETS if DATASETS[name].preset}
+    assert with_preset.keys() == {"sample", "mnist", "fashion-mnist", "cifar10", "imagenet"}
+    for data, preset in with_preset.items():
+        assert preset is not None
         config, paper = made(data=data, sigma=0.25), presets.get(preset).config
         assert (config.network, config.recipe, config.normalisation) == (
             paper.network,

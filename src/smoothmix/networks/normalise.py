@@ -8,18 +8,12 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from smoothmix.data.registry import DATASETS
 from smoothmix.errors import UsageError, unknown_name
+from smoothmix.registry import is_address
 
 Statistics = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each channel."""
-
-NORMALISATION: dict[str, Statistics | None] = {
-    "none": None,
-    "mnist": None,
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-"""Mean and standard deviation of a data set's pixels by name; None leaves pixels as they are."""
 
 
 @final
@@ -49,7 +43,7 @@ def _by_channel(values: Sequence[float]) -> Tensor:
 
 
 def normalise_layer(normalisation: str | Statistics, channels: int | None) -> nn.Module:
-    """The layer for a name in `NORMALISATION` or for given statistics; `Identity` for none."""
+    """The layer for `none`, a data set's name or given statistics; `Identity` for none."""
     statistics = _statistics(normalisation)
     if statistics is None:
         return nn.Identity()
@@ -66,6 +60,9 @@ def normalise_layer(normalisation: str | Statistics, channels: int | None) -> nn
 def _statistics(normalisation: str | Statistics) -> Statistics | None:
     if not isinstance(normalisation, str):
         return normalisation
-    if normalisation not in NORMALISATION:
-        raise unknown_name("normalisation", normalisation, NORMALISATION)
-    return NORMALISATION[normalisation]
+    if normalisation == "none":
+        return None
+    if normalisation not in DATASETS and not is_address(normalisation):
+        names = [name for name in DATASETS if ":" not in name]
+        raise unknown_name("normalisation", normalisation, ["none", *names])
+    return DATASETS[normalisation].pixel_statistics

@@ -45,7 +45,7 @@ class Architecture:
     """Number of its outputs."""
 
     normalisation: str = "none"
-    """How its images are normalised: a name in `NORMALISATION`."""
+    """How its images are normalised: `none`, or by the statistics of the data set named."""
 
 
 @final

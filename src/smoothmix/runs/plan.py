@@ -19,17 +19,9 @@ from smoothmix.config import (
     require,
     scale_epochs,
 )
+from smoothmix.data.registry import DATASETS
 from smoothmix.errors import UsageError
 from smoothmix.runs.options import RunOverrides
-
-PRESET_OF_DATA = {
-    "sample": "mnist/0.50/gaussian",
-    "mnist": "mnist/0.50/gaussian",
-    "fashion-mnist": "mnist/0.50/gaussian",
-    "cifar10": "cifar10/0.50/gaussian",
-    "imagenet": "imagenet/0.50/gaussian",
-}
-"""The preset that gives each data set its default network and recipe."""
 
 PRESET_OF_NETWORK = {
     "lenet": "mnist/0.50/gaussian",
@@ -87,8 +79,9 @@ def _base(overrides: RunOverrides, preset: str | None, config: Path | None) -> R
             "give a preset (`smoothmix presets` lists them), --config, or --data and --sigma"
         )
     method = {"name": overrides.method or "gaussian", "sigma": overrides.sigma}
-    if overrides.data in PRESET_OF_DATA:
-        default = presets.get(PRESET_OF_DATA[overrides.data]).config
+    default_preset = DATASETS[overrides.data].preset
+    if default_preset is not None:
+        default = presets.get(default_preset).config
         return replace(default, data=overrides.data, method=method, preset="")
     if overrides.network is None:
         known = ", ".join(PRESET_OF_NETWORK)
@@ -101,9 +94,9 @@ def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig
     if network not in PRESET_OF_NETWORK:
         return RunConfig(data=data, network=network, method=method)
     preset = PRESET_OF_NETWORK[network]
-    note = (
-        f"{data} has no recipe of its own: this is that of {preset}, and images are not augmented"
-    )
+    note = f"{data} has no recipe of its own: this is that of {preset}"
+    if DATASETS[data].augmentation == "none":
+        note += ", and images are not augmented"
     return replace(
         presets.get(preset).config,
         data=data,

@@ -1,4 +1,4 @@
-"""What a data set is once it has been read: labels, and images by position."""
+"""A data set that has been read: labels, and images by position."""
 
 from __future__ import annotations
 
@@ -22,67 +22,69 @@ if TYPE_CHECKING:
     Indices = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 MAX_CLASSES = 100_000
-"""More classes than this are taken for a mistake: a label that is really a pixel, a time or a hash."""
+"""More classes than this are taken for a mistake: labels that are really pixels, times or hashes."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset(ABC):
-    """Labelled images of one shape, read by position. Either held in memory or streamed from files."""
+    """Labelled images of one shape, read by position, from memory or from files."""
 
     name: str
     """As the user gave it: `mnist`, `npz:my.npz`."""
 
     split: str
-    """`train` or `test`."""
+    """`train`, `test` or `val`."""
 
     class_names: tuple[str, ...]
-    """One name for each class, in the order of the labels."""
+    """The name of each class, in the order of the labels."""
 
     labels: NDArray[np.int64]
-    """The true class of every image."""
+    """The true class of each image."""
 
     augmentation: str = "none"
-    """What `training_images` does: `none`, `flip-shift` or `resized-crop`."""
+    """How `training_images` augments: `none`, `flip-shift` or `resized-crop`."""
 
     note: str | None = None
-    """What a reader of results should know about this data, such as that a part is missing."""
+    """What a reader of results should know about this data, such as a missing part."""
 
     def __post_init__(self) -> None:
         if len(self.labels) == 0:
             raise DataError(f"{self.name} ({self.split}): there are no images")
-        labels = self.labels.copy()  # the caller may go on writing into its own array
+        # A copy, since the caller may continue to write into its own array.
+        labels = self.labels.copy()
         labels.setflags(write=False)
         object.__setattr__(self, "labels", labels)
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of every image."""
+        """Channels, height and width of each image."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """16 hexadecimal digits: the same for the same data, wherever they were read from, and others for others.
+        """16 hexadecimal digits that depend on the images and labels, not on their location.
 
-        Of very many pictures in files, the sizes of all and the content of some are looked at.
+        Of very many image files, all sizes but only some contents are hashed.
         """
 
     @abstractmethod
     def images(self, indices: Indices) -> torch.Tensor:
-        """The images at these positions as certification sees them: float32 [B, C, H, W] in [0, 1]."""
+        """The images at these positions for certification: float32 [B, C, H, W] in [0, 1]."""
 
     @abstractmethod
     def training_images(
         self, indices: Indices, uniforms: NDArray[np.floating[Any]]
     ) -> torch.Tensor:
-        """The images at these positions, augmented by one row of `uniforms` (numbers in [0, 1)) each.
+        """The images at these positions, each augmented by its row of `uniforms`.
 
-        `uniforms` has the shape [B, AUGMENTATION_NUMBERS]; the same rows give the same images.
+        `uniforms` are numbers in [0, 1) of the shape [B, AUGMENTATION_NUMBERS]; the same rows
+        give the same images.
         """
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, also where this split has no image of some."""
+        """Number of classes, including those without images in this split."""
         return len(self.class_names)
 
     def __len__(self) -> int:
@@ -92,7 +94,7 @@ class Dataset(ABC):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MemoryDataset(Dataset):
-    """Images held in memory as they were stored: bytes stay bytes until a batch is asked for."""
+    """Images held in memory as they were stored: bytes stay bytes until a batch is needed."""
 
     pixels: NDArray[np.uint8] | NDArray[np.float32]
     """[N, C, H, W], either uint8 or float32 in [0, 1]."""
@@ -101,16 +103,18 @@ class MemoryDataset(Dataset):
         super().__post_init__()
         if self.augmentation not in ("none", "flip-shift"):
             raise UsageError(
-                f"images in memory have the augmentations none and flip-shift, not {self.augmentation!r}"
+                "images in memory have the augmentations none and flip-shift, "
+                f"not {self.augmentation!r}"
             )
         if self.pixels.ndim != 4 or self.pixels.dtype not in (np.uint8, np.float32):
             raise DataError(
-                f"{self.name} ({self.split}): pixels must be uint8 or float32 [N, C, H, W], but they are "
-                f"{self.pixels.dtype} of shape {self.pixels.shape}"
+                f"{self.name} ({self.split}): pixels must be uint8 or float32 [N, C, H, W], "
+                f"but they are {self.pixels.dtype} of shape {self.pixels.shape}"
             )
         if len(self.pixels) != len(self.labels):
             raise DataError(
-                f"{self.name} ({self.split}): {len(self.pixels)} images do not go with {len(self.labels)} labels"
+                f"{self.name} ({self.split}): {len(self.pixels)} images do not match "
+                f"{len(self.labels)} labels"
             )
 
     @property
@@ -120,6 +124,7 @@ class MemoryDataset(Dataset):
 
     @cached_property
     def fingerprint(self) -> str:
+        # In one byte order, so that all machines agree.
         pixels = np.ascontiguousarray(self.pixels, dtype=self.pixels.dtype.newbyteorder("<"))
         content = hashlib.sha256(f"{pixels.dtype.name} {pixels.shape}".encode())
         content.update(pixels.data)
@@ -132,45 +137,48 @@ class MemoryDataset(Dataset):
     def training_images(
         self, indices: Indices, uniforms: NDArray[np.floating[Any]]
     ) -> torch.Tensor:
-        chosen = self.pixels[positions(indices, len(self))]
+        chosen: NDArray[Any] = self.pixels[positions(indices, len(self))]
         check_uniforms(uniforms, len(chosen))
-        return to_float(
-            flip_shift(chosen, uniforms) if self.augmentation == "flip-shift" else chosen
-        )
+        if self.augmentation == "flip-shift":
+            chosen = flip_shift(chosen, uniforms)
+        return to_float(chosen)
 
 
 def to_float(pixels: NDArray[Any]) -> torch.Tensor:
-    """A batch as float32 in [0, 1]: bytes are divided by 255, floats are taken as they are."""
+    """A batch as float32 in [0, 1]: bytes are divided by 255, floats stay as they are."""
     import torch
 
     batch = torch.from_numpy(np.ascontiguousarray(pixels))
-    return batch.to(torch.float32).div_(255) if pixels.dtype == np.uint8 else batch
+    if pixels.dtype == np.uint8:
+        return batch.to(torch.float32).div_(255)
+    return batch
 
 
 def positions(indices: Indices, count: int) -> NDArray[np.int64]:
-    """`indices` as an array, each within [0, count): a negative one would silently mean another image."""
+    """`indices` as an array, each within [0, count)."""
     found = np.asarray(indices)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise TypeError(
             f"indices must be a list of whole numbers, got {found.dtype} of shape {found.shape}"
         )
-    if found.size and not (found.min() >= 0 and found.max() < count):
-        raise IndexError(
-            f"there are {count} images: no position {found.max() if found.min() >= 0 else found.min()}"
-        )
+    # numpy would take a negative position for one counted from the end.
+    outside = found[(found < 0) | (found >= count)]
+    if outside.size:
+        raise IndexError(f"there are {count} images: no position {outside[0]}")
     return found.astype(np.int64)
 
 
 def class_labels(values: NDArray[Any], classes: int, source: Path | str) -> NDArray[np.int64]:
-    """The labels read from `source` as int64, once they are known to be one class number an image."""
+    """The labels read from `source` as int64, once each is known to be a class number."""
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise DataError(
-            f"{source}: labels must be whole numbers, one an image, but these are {values.dtype} "
-            f"of shape {values.shape}"
+            f"{source}: labels must be one whole number per image, "
+            f"but these are {values.dtype} of shape {values.shape}"
         )
     wrong = np.flatnonzero((values < 0) | (values >= classes))
     if wrong.size:
         raise DataError(
-            f"{source}: label {values[wrong[0]]} of image {wrong[0]} is not one of the classes 0 to {classes - 1}"
+            f"{source}: label {values[wrong[0]]} of image {wrong[0]} is not one of the classes "
+            f"0 to {classes - 1}"
         )
     return values.astype(np.int64)

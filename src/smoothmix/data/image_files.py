@@ -1,0 +1,230 @@
+"""A data set whose images stay in their files until they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothmix.data.augment import check_uniforms, crop_box, flips
+from smoothmix.data.dataset import Dataset, positions, to_float
+from smoothmix.errors import DataError, UsageError, shown
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+    from smoothmix.data.dataset import Indices
+
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "WEBP")
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+MAX_PIXELS = 2**26
+"""Of one image: a small file may unpack to any number, and ImageNet's largest has 61 million."""
+
+HASH_ALL_BYTES = 2**28
+"""Up to this total size, the fingerprint covers the content of all files, which takes a second."""
+
+HASH_SAMPLE_FILES = 2000
+"""Beyond it, it covers the content of this many files, besides all names and sizes."""
+
+GREY_MODES = ("1", "L", "LA")
+COLOUR_MODES = ("RGB", "RGBA", "P", "CMYK", "YCbCr")
+
+DECODING_ERRORS = (
+    OSError,
+    EOFError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
+"""What PIL's decoders raise for damaged files."""
+
+
+def open_image(path: Path) -> Image.Image:
+    """The image in a file, of which only the header has been read."""
+    from PIL import Image
+
+    # Opening a pipe would block forever.
+    if not path.is_file():
+        raise DataError(f"{path}: not a readable image (not a file): replace or remove it")
+    try:
+        image = Image.open(path, formats=FORMATS)
+    except (
+        *DECODING_ERRORS,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
+        raise DataError(
+            f"{path}: not a readable image ({shown(error, 200)}): replace or remove it"
+        ) from error
+    if not 0 < math.prod(image.size) <= MAX_PIXELS:
+        image.close()
+        raise DataError(f"{path}: {image.width}x{image.height} pixels: resize or remove it")
+    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+        image.close()
+        raise DataError(
+            f"{path}: pixels of mode {image.mode} instead of 8 bits per channel: "
+            "convert or remove it"
+        )
+    return image
+
+
+def decode(path: Path, channels: int) -> Image.Image:
+    """The image in a file, as grey (1 channel) or RGB (3)."""
+    mode = "RGB"
+    if channels == 1:
+        mode = "L"
+    with open_image(path) as image:
+        try:
+            if "transparency" in image.info:
+                return image.convert("RGBA").convert(mode)
+            return image.convert(mode)
+        except DECODING_ERRORS as error:
+            raise DataError(
+                f"{path}: damaged ({shown(error, 200)}): replace or remove it"
+            ) from error
+
+
+def centre_crop(image: Image.Image, short_side: int, size: tuple[int, int]) -> Image.Image:
+    """The middle of an image, of `size` (height, width), after scaling its short side."""
+    from PIL import Image
+
+    width = image.width * short_side // min(image.size)
+    height = image.height * short_side // min(image.size)
+    if width * height > MAX_PIXELS:
+        raise DataError(
+            f"an image of {image.width}x{image.height} pixels is too long to be scaled: "
+            "crop or remove it"
+        )
+    if image.size != (width, height):
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left = round((width - size[1]) / 2)
+    top = round((height - size[0]) / 2)
+    return image.crop((left, top, left + size[1], top + size[0]))
+
+
+def resized_crop(
+    image: Image.Image, size: tuple[int, int], uniforms: NDArray[np.floating[Any]]
+) -> Image.Image:
+    """A random part of an image, scaled to `size` (height, width) and perhaps mirrored."""
+    from PIL import Image
+
+    # Cropped first: `resize(box=...)` would blend in pixels from outside the box at its border.
+    part = image.crop(crop_box(*image.size, uniforms))
+    part = part.resize(size[::-1], Image.Resampling.BILINEAR)
+    if flips(uniforms):
+        return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return part
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FolderDataset(Dataset):
+    """Image files, decoded when needed, by as many threads as there are processors."""
+
+    root: Path
+    """The folder that `files` are relative to."""
+
+    files: tuple[str, ...]
+    """Path of each image, with forward slashes."""
+
+    channels: int
+    """1 for grey, 3 for colour, whatever a file has."""
+
+    size: tuple[int, int]
+    """Height and width of the images."""
+
+    short_side: int | None = None
+    """Length to which the short side is scaled before cropping; None if files have the size."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.augmentation not in ("none", "resized-crop"):
+            raise UsageError(
+                "image files have the augmentations none and resized-crop, "
+                f"not {self.augmentation!r}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, *self.size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        sizes = [(self.root / file).stat().st_size for file in self.files]
+        content = hashlib.sha256()
+        for file, size, label in zip(self.files, sizes, self.labels, strict=True):
+            content.update(f"{file}\0{size}\0{label}\n".encode())
+        step = 1
+        if sum(sizes) > HASH_ALL_BYTES:
+            step = math.ceil(len(self.files) / HASH_SAMPLE_FILES)
+        for file in self.files[::step]:
+            path = self.root / file
+            # Reading a pipe would block forever.
+            if path.is_file():
+                content.update(hashlib.sha256(path.read_bytes()).digest())
+        return content.hexdigest()[:16]
+
+    def images(self, indices: Indices) -> torch.Tensor:
+        chosen = positions(indices, len(self))
+        return self._batch([partial(self._image, index) for index in chosen])
+
+    def training_images(
+        self, indices: Indices, uniforms: NDArray[np.floating[Any]]
+    ) -> torch.Tensor:
+        chosen = positions(indices, len(self))
+        check_uniforms(uniforms, len(chosen))
+        if self.augmentation == "none":
+            return self.images(chosen)
+        pairs = zip(chosen, uniforms, strict=True)
+        return self._batch([partial(self._augmented, index, numbers) for index, numbers in pairs])
+
+    def _image(self, index: int) -> Image.Image:
+        path = self.root / self.files[index]
+        image = decode(path, self.channels)
+        if self.short_side is not None:
+            try:
+                return centre_crop(image, self.short_side, self.size)
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
+        if (image.height, image.width) != self.size:
+            raise DataError(f"{path}: has changed since the data set was loaded: load it again")
+        return image
+
+    def _augmented(self, index: int, uniforms: NDArray[np.floating[Any]]) -> Image.Image:
+        image = decode(self.root / self.files[index], self.channels)
+        return resized_crop(image, self.size, uniforms)
+
+    def _batch(self, readers: Sequence[Callable[[], Image.Image]]) -> torch.Tensor:
+        from torch.utils.data import get_worker_info
+
+        batch = np.empty((len(readers), *self.size, self.channels), dtype=np.uint8)
+
+        def fill(position: int) -> None:
+            image = readers[position]()
+            batch[position] = np.asarray(image).reshape(batch.shape[1:])
+
+        threads = os.cpu_count()
+        # A worker process of a training run is one of as many as there are cores.
+        if get_worker_info() is not None:
+            threads = 1
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(fill, range(len(readers))))
+        return to_float(batch.transpose(0, 3, 1, 2))
