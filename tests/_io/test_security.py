@@ -32,7 +32,7 @@ from smoothmix.data.source import DownloadableSource
 from smoothmix.errors import CertificateError, DataError, SmoothmixError, UsageError
 from smoothmix.report.sections import read_section
 from smoothmix.reproduce import beside
-from tests.helpers.certificates import FIELD_HEADER, field_log, our_file
+from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file
 
 SOURCES = sorted((Path(__file__).parents[2] / "src").rglob("*.py"))
 RUNS_CODE = {
@@ -78,7 +78,7 @@ def test_bombs_are_given_up_at_the_limit(
     monkeypatch.setattr(certificate_file, "LARGEST_FILE", 100_000)
     pack = {".gz": gzip.compress, ".xz": lzma.compress, "": bytes}[suffix]
     path = tmp_path / f"log.tsv{suffix}"
-    path.write_bytes(pack(FIELD_HEADER.encode() + bytes(5_000_000)))
+    path.write_bytes(pack(COHEN_HEADER.encode() + bytes(5_000_000)))
     with pytest.raises(CertificateError, match="holds more than 100,000 bytes"):
         certificates.read(path)
 
@@ -116,7 +116,7 @@ def test_readers_refuse_a_file_beyond_their_limit_and_never_cut_it(
     monkeypatch.setattr(measured, "LARGEST_METRICS", 50)
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n' * 3)
     with pytest.raises(SmoothmixError, match=r"metrics.jsonl: holds more than 50 bytes"):
-        measured._run(tmp_path)
+        measured._read_run(tmp_path)
     monkeypatch.setattr(beside, "LARGEST", 50)
     (tmp_path / "published.tsv").write_text("\t".join(beside.COLUMNS) + "\n" + "1\t" * 40)
     with pytest.raises(SmoothmixError, match=r"published.tsv: holds more than 50 bytes"):
@@ -126,7 +126,7 @@ def test_readers_refuse_a_file_beyond_their_limit_and_never_cut_it(
 def test_xz_that_is_cut_or_needs_much_memory_or_has_no_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, content = tmp_path / "log.tsv.xz", lzma.compress(FIELD_HEADER.encode())
+    path, content = tmp_path / "log.tsv.xz", lzma.compress(COHEN_HEADER.encode())
     cases = {
         "in the middle": content[:-9],
         "cannot be read": content + b"?",
@@ -146,9 +146,9 @@ def test_more_rows_than_any_data_set_needs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(certificate_file, "MOST_IMAGES", 3)
-    assert len(certificates.read(field_log(tmp_path / "log", [0.5] * 3)).rows) == 3
+    assert len(certificates.read(cohen_log(tmp_path / "log", [0.5] * 3)).rows) == 3
     with pytest.raises(CertificateError, match="more than 3 rows"):
-        certificates.read(field_log(tmp_path / "log", [0.5] * 4))
+        certificates.read(cohen_log(tmp_path / "log", [0.5] * 4))
 
 
 VOTES = ("1:" + "9" * 400, "1:" + "9" * 5000, "9999999999:1", f"0:{2**53},1:1", "1:1" + ",1" * 9999)

@@ -15,8 +15,8 @@ from scipy.stats import binom, norm
 from smoothmix import analysis
 from smoothmix.analysis import Measured, intervals, measure
 from smoothmix.certificates import settings_path
-from smoothmix.errors import UsageError
-from tests.helpers.certificates import FIELD_HEADER, field_log, our_file
+from smoothmix.errors import SmoothmixError, UsageError
+from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file
 
 radii = st.lists(st.floats(0, 4, allow_subnormal=False), min_size=1, max_size=30)
 
@@ -93,7 +93,7 @@ class TestRounding:
     def test_a_log_counts_its_lower_end_and_with_paper_rounding_its_print(
         self, tmp_path: Path
     ) -> None:
-        log = field_log(tmp_path / "noise_0.50", [1.5, 0.75])
+        log = cohen_log(tmp_path / "noise_0.50", [1.5, 0.75])
         sound, paper = measure(log), measure(log, paper_rounding=True)
         assert sound.accuracy_at([1.5, 1.495, 0.75]).tolist() == [0.0, 0.5, 0.5]
         assert paper.accuracy_at([1.5, 0.75]).tolist() == [0.5, 1.0]
@@ -200,7 +200,7 @@ class TestComparison:
 
     def test_means_and_deviations_over_seeds_by_hand(self, tmp_path: Path) -> None:
         logs = [
-            field_log(tmp_path / f"s{i}" / "noise_0.50", [r, 1.0])
+            cohen_log(tmp_path / f"s{i}" / "noise_0.50", [r, 1.0])
             for i, r in enumerate((0.5, 1.0, 1.5))
         ]
         seeds = analysis.over_seeds([measure(log, paper_rounding=True) for log in logs], at=[0.75])
@@ -211,12 +211,12 @@ class TestComparison:
         assert seeds.accuracy_std[0] == pytest.approx(np.std([0.5, 1, 1], ddof=1))
 
     def test_a_paired_difference_uses_the_images_that_both_have(self, tmp_path: Path) -> None:
-        one = measure(field_log(tmp_path / "a" / "noise_0.5", [1.0, 2.0, 3.0]), paper_rounding=True)
-        other = measure(field_log(tmp_path / "b" / "noise_0.5", [0.5, 1.5]), paper_rounding=True)
+        one = measure(cohen_log(tmp_path / "a" / "noise_0.5", [1.0, 2.0, 3.0]), paper_rounding=True)
+        other = measure(cohen_log(tmp_path / "b" / "noise_0.5", [0.5, 1.5]), paper_rounding=True)
         assert analysis.differences_by_image(one, other).tolist() == [0.5, 0.5]
 
     def test_other_labels_are_another_data_set(self, tmp_path: Path) -> None:
-        one = measure(field_log(tmp_path / "a", [1.0]))
+        one = measure(cohen_log(tmp_path / "a", [1.0]))
         text = (
             (tmp_path / "a")
             .read_text()
@@ -228,7 +228,7 @@ class TestComparison:
             analysis.differences_by_image(one, measure(tmp_path / "b"))
 
     def test_images_in_another_order_are_still_paired_by_number(self, tmp_path: Path) -> None:
-        log = field_log(tmp_path / "a", [1.0, 2.0, 3.0])
+        log = cohen_log(tmp_path / "a", [1.0, 2.0, 3.0])
         header, *lines = log.read_text().splitlines(keepends=True)
         (tmp_path / "b").write_text(header + "".join(reversed(lines)))
         assert analysis.differences_by_image(measure(log), measure(tmp_path / "b")).tolist() == [
@@ -238,7 +238,7 @@ class TestComparison:
         ]
 
     def test_two_files_of_one_name_are_told_apart(self, tmp_path: Path) -> None:
-        every = [measure(field_log(tmp_path / name / "noise_0.5", [1.0])) for name in ("x", "y")]
+        every = [measure(cohen_log(tmp_path / name / "noise_0.5", [1.0])) for name in ("x", "y")]
         first, second, again = (m.name for m in analysis.unique_names([*every, every[0]]))
         assert len({first, second, again}) == 3
 
@@ -260,11 +260,11 @@ class TestMeasured:
     def test_the_cliff_is_where_all_votes_agree(self, tmp_path: Path) -> None:
         measured = measure(our_file(tmp_path / "certificates.tsv", [1000, 999]))
         assert measured.largest_radius == pytest.approx(float(measured.radius[0]), abs=1e-6)
-        assert measure(field_log(tmp_path / "noise_0.5", [1.0])).largest_radius is None
+        assert measure(cohen_log(tmp_path / "noise_0.5", [1.0])).largest_radius is None
 
     def test_a_log_says_its_sigma_by_its_name_and_p_a_by_its_radius(self, tmp_path: Path) -> None:
         measured = measure(
-            field_log(tmp_path / "cohen" / "noise_0.50_17", [0.5, 0.0], predict=[1, -1])
+            cohen_log(tmp_path / "cohen" / "noise_0.50_17", [0.5, 0.0], predict=[1, -1])
         )
         assert measured.sigma == 0.5
         assert measured.probability[0] == pytest.approx(0.8413, abs=0.001)
@@ -274,12 +274,12 @@ class TestMeasured:
         our_file(tmp_path / "mine" / "certificates.tsv", [1000])
         assert measure(tmp_path / "mine").name == "mine"
         assert measure(f"Ours={tmp_path / 'mine'}").name == "Ours"
-        assert measure(field_log(tmp_path / "a=b", [1.0])).name == "a=b"
+        assert measure(cohen_log(tmp_path / "a=b", [1.0])).name == "a=b"
 
     def test_an_empty_file_and_none_at_all_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="no such certificate file"):
             measure(tmp_path / "nowhere")
-        (tmp_path / "empty").write_text(FIELD_HEADER)
+        (tmp_path / "empty").write_text(COHEN_HEADER)
         with pytest.raises(UsageError, match="no certificates yet"):
             measure(tmp_path / "empty")
 
@@ -291,8 +291,21 @@ class TestMeasured:
         assert any("3 of 5 images are still missing" in note for note in measure(path).notes)
 
     def test_some_images_only(self, tmp_path: Path) -> None:
-        measured = measure(field_log(tmp_path / "log", [1.0, 2.0, 3.0, 4.0]), paper_rounding=True)
+        measured = measure(cohen_log(tmp_path / "log", [1.0, 2.0, 3.0, 4.0]), paper_rounding=True)
         some: Measured = measured.only(np.array([3, 1]))
         assert some.idx.tolist() == [3, 1]
         assert some.radius.tolist() == [4.0, 2.0]
         assert [row.idx for row in some.file.rows] == [3, 1]
+
+
+def test_metrics_that_are_too_long_are_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = our_file(tmp_path / "certificates.tsv", [900])
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text('{"epoch": 1, "loss": 0.5}\n' * 3)
+    monkeypatch.setattr("smoothmix.analysis.measured.LARGEST_METRICS", metrics.stat().st_size)
+    assert measure(file).name == tmp_path.name
+    metrics.write_text('{"epoch": 1, "loss": 0.5}\n' * 4)
+    with pytest.raises(SmoothmixError, match=r"metrics\.jsonl: holds more than"):
+        measure(file)

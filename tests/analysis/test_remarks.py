@@ -38,7 +38,7 @@ def test_settings_that_the_radii_do_not_follow_from_are_not_believed(tmp_path: P
     beside.write_text(beside.read_text().replace("sigma = 0.5", "sigma = 1.0"))
     with pytest.raises(
         CertificateError,
-        match=r"image 0: says radius .* \(and 1 problem more\); .*verify` tells all",
+        match=r"image 0: says radius .* \(and 1 problem more\); .*verify` lists all",
     ):
         measure(path)
 
@@ -56,7 +56,7 @@ def test_votes_that_cannot_be_checked_are_said_to_be(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rules", [Stopping(tolerance=0.01, max_draws=5120), Stopping(radii=(0.5,), max_draws=5120)]
 )
-def test_images_that_were_given_up_for_lack_of_time_are_counted(
+def test_images_that_were_stopped_early_for_lack_of_time_are_counted(
     rules: Stopping, tmp_path: Path
 ) -> None:
     def certified(name: str, time_limit: TimeLimit) -> Measured:
@@ -73,19 +73,19 @@ def test_images_that_were_given_up_for_lack_of_time_are_counted(
         )
         return measure(path)
 
-    def given_up(measured: Measured) -> list[str]:
+    def stopped_early(measured: Measured) -> list[str]:
         return [note for note in measured.notes if "not decided" in note]
 
-    assert given_up(certified("whole.tsv", TimeLimit())) == []
+    assert stopped_early(certified("whole.tsv", TimeLimit())) == []
     found = certified("short.tsv", TimeLimit(seconds_per_image=1e-9))
     undecided = (
         20 if rules.tolerance else 1
     )  # the radius is settled at once but for the one image that is on its edge
     said = (
-        f"not decided: {undecided} of 20 images (given up for lack of time, or drawn for another alpha), whose radii "
-        "would be larger with more draws"
+        f"not decided: {undecided} of 20 images (stopped early for lack of time, or drawn for "
+        "another alpha), whose radii would be larger with more noise samples"
     )
-    assert given_up(found) == [said]
+    assert stopped_early(found) == [said]
 
 
 def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Path) -> None:
@@ -98,9 +98,11 @@ def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Pa
         for text in warnings_about([measure(most), measure(half)])
         if "the largest radius" in text
     ]
-    assert found == [
-        "most images have the largest radius that the draws can certify: a (2); a larger n would tell more of them"
-    ]
+    (warning,) = found
+    assert warning == (
+        "most images have the largest radius that n noise samples can certify: a (2); "
+        "a larger n would show which are more robust"
+    )
 
 
 def test_a_comparison_says_what_was_tested_on_its_training_images(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Certificate files made by hand: the field's logs and ours."""
+"""Certificate files made by hand: Cohen-style logs and ours."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from smoothmix.certificates import FileSettings, from_votes, save
 from smoothmix.certificates.file import Certificates
 from smoothmix.config import Certification, RunConfig
 
-FIELD_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+COHEN_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
 
-def field_log(path: Path, radii: list[object], *, predict: list[int] | None = None) -> Path:
-    """A log as the field writes it, all images of class 1."""
+def cohen_log(path: Path, radii: list[object], *, predict: list[int] | None = None) -> Path:
+    """A Cohen-style log, all images of class 1."""
     answers = predict or [1] * len(radii)
     rows = [
         f"{i}\t1\t{p}\t{r}\t{int(p == 1)}\t0:00:01.5\n"
         for i, (r, p) in enumerate(zip(radii, answers, strict=True))
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(FIELD_HEADER + "".join(rows))
+    path.write_text(COHEN_HEADER + "".join(rows))
     return path
 
 

@@ -42,7 +42,7 @@ from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.networks import import_checkpoint, load_weights
 from smoothmix.report.sections import read_section
 from smoothmix.training.checkpoint import load_state
-from tests.helpers.certificates import FIELD_HEADER, our_file
+from tests.helpers.certificates import COHEN_HEADER, our_file
 from tests.helpers.fuzz_mutations import mutate
 
 LONGEST_SENTENCE = 2000
@@ -105,7 +105,7 @@ def our_rows() -> Sequence[bytes]:
 @cache
 def field_rows() -> Sequence[bytes]:
     rows = "0\t7\t7\t1.52\t1\t0:00:05.84\n1\t2\t-1\t0.0\t0\t1 day, 0:00:01\n5\t1\t1\t0.953\tTrue\t12.5\n"
-    return [(FIELD_HEADER + rows).encode()]
+    return [(COHEN_HEADER + rows).encode()]
 
 
 @cache

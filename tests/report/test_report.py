@@ -22,7 +22,7 @@ from smoothmix.report.sections.gallery import make_gallery
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
 from tests.conftest import Run
-from tests.helpers.certificates import field_log, our_file, run_folder
+from tests.helpers.certificates import cohen_log, our_file, run_folder
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(
 
 def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
     for largest in (1e-3, 0.03, 0.3, 0.95, 3.8, 20.0, 1000.0):
-        measured = measure(field_log(tmp_path / f"{largest}", [largest]), paper_rounding=True)
+        measured = measure(cohen_log(tmp_path / f"{largest}", [largest]), paper_rounding=True)
         radii = table_radii([measured], Choices())
         assert radii[0] == 0
         assert len(radii) <= 9
@@ -126,7 +126,7 @@ def test_runs_of_other_data_and_with_hardly_an_image_in_common_are_not_paired(
         "there are no more than five"
     )
     labels = [
-        measure(field_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")
+        measure(cohen_log(tmp_path / name, [1.0] * 30, predict=[1] * 30)) for name in ("a", "b")
     ]
     conflicting = replace(labels[1], label=1 - labels[1].label)
     assert compare_runs([labels[0], conflicting], Choices(), title="t").runs[1].difference is None
@@ -173,12 +173,12 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
 
 def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
     logs = [
-        measure(field_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count))
+        measure(cohen_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count))
         for seed, count in ((1, 3), (2, 4))
     ]
     said = compare_runs(logs, Choices(), title="t").warnings
     assert (
-        "noise_0.50_1, noise_0.50_2: a log without votes: p_A is what its radii say it is at least"
+        "noise_0.50_1, noise_0.50_2: a log without votes: p_A is the lower bound that follows from the radius"
         in said
     )
     assert (
@@ -188,7 +188,7 @@ def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
         )
         == 1
     )
-    few = "too few images for intervals of means that can be trusted: noise_0.50_1 (3), noise_0.50_2 (4)"
+    few = "too few images for reliable intervals of means: noise_0.50_1 (3), noise_0.50_2 (4)"
     assert few in said
     rounded = [measure(log.path, paper_rounding=True) for log in logs]
     assert not any(
@@ -229,7 +229,7 @@ class TestCommand:
     def test_files_that_differ_are_said_to(
         self, smoothmix: Run, two_runs: list[Path], tmp_path: Path
     ) -> None:
-        log = field_log(tmp_path / "cohen" / "noise_1.00", [1.5, 0.2, 0.1])
+        log = cohen_log(tmp_path / "cohen" / "noise_1.00", [1.5, 0.2, 0.1])
         result = smoothmix("report", two_runs[0], log, "--format", "md")
         assert result.code == 0
         assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
@@ -240,7 +240,7 @@ class TestCommand:
         assert "not the same images (g: 4, noise_1.00: 3)" in result.out
 
     def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:
-        log = field_log(tmp_path / "noise_0.5", [1.5])
+        log = cohen_log(tmp_path / "noise_0.5", [1.5])
         sound = smoothmix("report", log, "--radii", "1.5", "--format", "csv")
         paper = smoothmix("report", log, "--radii", "1.5", "--format", "csv", "--paper-rounding")
         assert next(csv.DictReader(io.StringIO(sound.out)))["accuracy_1.50"] == "0.00"
@@ -314,7 +314,7 @@ def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:
 
 
 def test_files_without_a_common_image_have_no_gallery(tmp_path: Path) -> None:
-    one = measure(field_log(tmp_path / "a", [1.0]))
+    one = measure(cohen_log(tmp_path / "a", [1.0]))
     other = replace(one, idx=np.array([7]))
     assert (
         make_gallery([one, other]).note == "No images are shown: the files have no image in common."

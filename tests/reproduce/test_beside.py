@@ -11,7 +11,7 @@ import pytest
 from smoothmix.analysis import measure
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.reproduce.beside import beside, load_published, save_published
-from tests.helpers.certificates import field_log, our_file
+from tests.helpers.certificates import cohen_log, our_file
 
 OURS = [990, 900, 800, 400]
 """Votes of four images; the last is wrong."""
@@ -20,7 +20,7 @@ LOGS = ([1.0, 0.611, 0.3, 0.0], [1.04, 0.6, 0.3, 0.2], [0.98, 0.63, 0.31, 0.1])
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    logs = [measure(field_log(tmp_path / f"log{i}", radii)) for i, radii in enumerate(LOGS)]
+    logs = [measure(cohen_log(tmp_path / f"log{i}", radii)) for i, radii in enumerate(LOGS)]
     save_published(tmp_path / "published.tsv.xz", {"mnist/0.50/gaussian": logs}, skip=1)
     return tmp_path / "published.tsv.xz"
 
@@ -58,7 +58,7 @@ def test_only_the_images_that_were_certified_count(tmp_path: Path, published: Pa
 
 
 def test_a_run_far_off_is_outside(tmp_path: Path) -> None:
-    logs = [measure(field_log(tmp_path / f"log{i}", 10 * radii)) for i, radii in enumerate(LOGS)]
+    logs = [measure(cohen_log(tmp_path / f"log{i}", 10 * radii)) for i, radii in enumerate(LOGS)]
     far, near = (
         measure(our_file(tmp_path / name / "certificates.tsv", 10 * votes))
         for name, votes in (("far", [600, 600, 600, 600]), ("near", OURS))
@@ -69,7 +69,7 @@ def test_a_run_far_off_is_outside(tmp_path: Path) -> None:
 
 
 def test_every_skipth_image_is_kept(tmp_path: Path) -> None:
-    log = measure(field_log(tmp_path / "log", [0.1, 0.2, 0.3, 0.4, 0.5]))
+    log = measure(cohen_log(tmp_path / "log", [0.1, 0.2, 0.3, 0.4, 0.5]))
     save_published(tmp_path / "p.tsv.xz", {"row": [log]}, skip=2)
     (run,) = load_published(tmp_path / "p.tsv.xz")["row"]
     assert run.idx.tolist() == [0, 2, 4]

@@ -1,4 +1,4 @@
-"""What certificates add up to, and how sure that is: metrics, intervals and comparisons of files. No torch here."""
+"""Certificate files as numbers: metrics, their intervals, and comparisons of files. No torch."""
 
 from smoothmix.analysis.compare import (
     Seeds,
@@ -18,8 +18,8 @@ from smoothmix.analysis.metrics import (
     accuracy_bound,
     average_certified_radius,
     certified_accuracy,
-    deviation,
     share_at_least,
+    standard_deviation,
 )
 from smoothmix.analysis.rounding import lower_end, paper_rounded
 
@@ -30,7 +30,6 @@ __all__ = [
     "accuracy_bound",
     "average_certified_radius",
     "certified_accuracy",
-    "deviation",
     "differences_by_image",
     "from_file",
     "lower_end",
@@ -47,6 +46,7 @@ __all__ = [
     "share",
     "share_at_least",
     "shared_images",
+    "standard_deviation",
     "unique_names",
     "warnings_about",
     "what_differs",

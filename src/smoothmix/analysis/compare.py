@@ -1,4 +1,4 @@
-"""Several certificate files side by side: what sets them apart, paired differences, means over seeds."""
+"""Several certificate files side by side: what differs, paired differences, means over seeds."""
 
 from __future__ import annotations
 
@@ -14,71 +14,130 @@ from smoothmix.config import TESTED_ON_TRAINING
 from smoothmix.errors import UsageError
 
 FEW_IMAGES = 500
-"""Below this, an interval of certified accuracy is wider than most differences between methods."""
-
+"""With fewer images, intervals of certified accuracy are wider than most differences of methods."""
 
 TOO_FEW_IMAGES = 20
-"""Below this, resampling them says little about images that are not there: three equal ones would seem certain."""
+"""With fewer images, a bootstrap interval is too narrow: three equal ones would seem certain."""
 
-
-def what_differs(every: Sequence[Measured]) -> list[str]:
-    """What keeps these files from being compared as they stand, a sentence each; empty where nothing does."""
-    found = []
-    silent: dict[str, list[str]] = {}
-    for name, get in QUESTIONS.items():
-        if (
-            name == "the data set"
-            and len({m.settings and (m.settings.data_hash, m.settings.split) for m in every}) == 1
-        ):
-            continue  # the same images, wherever they lay
-        groups: dict[str, list[str]] = {}
-        for m in every:
-            groups.setdefault(get(m), []).append(m.name)
-        if len(groups) > 1:
-            for quiet in groups.pop(NOT_RECORDED, []):
-                silent.setdefault(quiet, []).append(name)
-        if len(groups) > 1:
-            said = "; ".join(f"{answer} ({_some_names(names)})" for answer, names in groups.items())
-            found.append(f"{name} differs: {said}")
-    found += _silences(silent)
-    if len(every) > 1 and not all(same_images(every[0], other) for other in every[1:]):
-        counts = ", ".join(f"{m.name}: {len(m)}" for m in every)
-        found.append(f"not the same images ({counts})")
-    return found
-
-
-def _silences(silent: Mapping[str, Sequence[str]]) -> list[str]:
-    """What files do not say of themselves, though others do: one sentence for all that keep silent about the same."""
-    alike: dict[str, list[str]] = {}
-    for file, names in silent.items():
-        alike.setdefault(", ".join(names), []).append(file)
-    return [f"not recorded by {_some_names(files)}: {names}" for names, files in alike.items()]
-
+MOST_NAMES = 3
+"""Names in one sentence; the rest is counted."""
 
 NOT_RECORDED = "not recorded"
 
 
 def _certification(name: str) -> Callable[[Measured], str]:
-    return lambda m: str(getattr(m.settings.certification, name)) if m.settings else NOT_RECORDED
+    def get(measured: Measured) -> str:
+        if measured.settings is None:
+            return NOT_RECORDED
+        return str(getattr(measured.settings.certification, name))
+
+    return get
 
 
-QUESTIONS: Mapping[str, Callable[[Measured], str]] = {
-    "sigma": lambda m: NOT_RECORDED if m.sigma is None else f"{m.sigma:g}",
+def _sigma(measured: Measured) -> str:
+    if measured.sigma is None:
+        return NOT_RECORDED
+    return f"{measured.sigma:g}"
+
+
+def _guarantee(measured: Measured) -> str:
+    if measured.settings is None:
+        return NOT_RECORDED
+    return measured.settings.guarantee
+
+
+def _data(measured: Measured) -> str:
+    if measured.settings is None:
+        return NOT_RECORDED
+    return f"{measured.settings.data} {measured.settings.split}"
+
+
+def _data_hash(measured: Measured) -> str:
+    if measured.settings is None:
+        return NOT_RECORDED
+    return measured.settings.data_hash
+
+
+def _rounding(measured: Measured) -> str:
+    if measured.paper_rounding:
+        return "to nearest, as in the paper"
+    return "down"
+
+
+DATA_SET = "the data set"
+
+COMPARED: Mapping[str, Callable[[Measured], str]] = {
+    "sigma": _sigma,
     "n0": _certification("n0"),
     "alpha": _certification("alpha"),
-    "the guarantee": lambda m: m.settings.guarantee if m.settings else NOT_RECORDED,
+    "the guarantee": _guarantee,
     "precision": _certification("precision"),
-    "the data set": lambda m: (
-        f"{m.settings.data} {m.settings.split}" if m.settings else NOT_RECORDED
-    ),
-    "the data behind its name": lambda m: m.settings.data_hash if m.settings else NOT_RECORDED,
-    "rounding": lambda m: "to nearest, as in the paper" if m.paper_rounding else "down",
+    DATA_SET: _data,
+    "the data behind its name": _data_hash,
+    "rounding": _rounding,
 }
-"""What must be the same where two numbers are to be compared."""
+"""What must be the same for numbers to be comparable."""
 
 
-def _some_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def what_differs(every: Sequence[Measured]) -> list[str]:
+    """Why these files are not directly comparable, a sentence per reason; empty if they are."""
+    found = []
+    unrecorded: dict[str, list[str]] = {}
+    for name, get in COMPARED.items():
+        # The same images are the same data, under whatever name they were loaded.
+        if name == DATA_SET and _same_split_of_same_data(every):
+            continue
+        groups: dict[str, list[str]] = {}
+        for measured in every:
+            groups.setdefault(get(measured), []).append(measured.name)
+        if len(groups) == 1:
+            continue
+        # A file that records nothing is no other value: it may well have been the same.
+        for file in groups.pop(NOT_RECORDED, []):
+            unrecorded.setdefault(file, []).append(name)
+        if len(groups) > 1:
+            found.append(f"{name} differs: {_values_with_names(groups)}")
+    found += _unrecorded_sentences(unrecorded)
+    if not _all_same_images(every):
+        counts = ", ".join(f"{measured.name}: {len(measured)}" for measured in every)
+        found.append(f"not the same images ({counts})")
+    return found
+
+
+def _same_split_of_same_data(every: Sequence[Measured]) -> bool:
+    recorded = set()
+    for measured in every:
+        settings = measured.settings
+        recorded.add(settings and (settings.data_hash, settings.split))
+    return len(recorded) == 1
+
+
+def _values_with_names(groups: Mapping[str, Sequence[str]]) -> str:
+    texts = []
+    for value, names in groups.items():
+        listed = _listed(names)
+        texts.append(f"{value} ({listed})")
+    return "; ".join(texts)
+
+
+def _unrecorded_sentences(unrecorded: Mapping[str, Sequence[str]]) -> list[str]:
+    """What some files do not record though others do."""
+    files_by_settings: dict[str, list[str]] = {}
+    for file, names in unrecorded.items():
+        files_by_settings.setdefault(", ".join(names), []).append(file)
+    sentences = []
+    for settings, files in files_by_settings.items():
+        listed = _listed(files)
+        sentences.append(f"not recorded by {listed}: {settings}")
+    return sentences
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few names, and how many there are besides."""
+    text = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        text += f" and {len(names) - MOST_NAMES} more"
+    return text
 
 
 def same_images(one: Measured, other: Measured) -> bool:
@@ -86,38 +145,46 @@ def same_images(one: Measured, other: Measured) -> bool:
     return np.array_equal(one.idx, other.idx) and np.array_equal(one.label, other.label)
 
 
+def _all_same_images(every: Sequence[Measured]) -> bool:
+    return all(same_images(every[0], other) for other in every[1:])
+
+
 def shared_images(one: Measured, *others: Measured) -> Ints:
-    """The images that all files hold; labels that contradict each other mean two data sets, which are refused."""
+    """The images that all files hold; contradicting labels mean two data sets and are refused."""
+    # Sorted, so that files in any order of images give the same result.
     common = np.sort(one.idx)
     for other in others:
         both, here, there = np.intersect1d(one.idx, other.idx, return_indices=True)
         if not np.array_equal(one.label[here], other.label[there]):
             raise UsageError(
-                f"{one.name} and {other.name} have other labels for the same images: not the same data set"
+                f"{one.name} and {other.name} have other labels for the same images: "
+                "not the same data set"
             )
         common = np.intersect1d(common, both)
     return np.asarray(common, dtype=np.int64)
 
 
 def on_common_images(runs: Sequence[Measured]) -> tuple[Measured, ...]:
-    """The files as if they held only the images that all of them have."""
-    if all(same_images(runs[0], run) for run in runs):
+    """The files reduced to the images that all of them have."""
+    if _all_same_images(runs):
         return tuple(runs)
     common = shared_images(*runs)
     return tuple(run.only(common) for run in runs)
 
 
 def differences_by_image(one: Measured, other: Measured) -> Floats:
-    """Certified radius of `one` minus that of `other` on each image that both have, wrong ones counting as 0.
+    """Certified radius of `one` minus that of `other` on each image that both have.
 
-    Its mean is the difference of their ACRs, and an interval for that mean is a paired one.
+    A misclassified image counts as 0. The mean is the difference of the ACRs, and an interval of
+    that mean is a paired one.
     """
     both = shared_images(one, other)
     return one.only(both).counted - other.only(both).counted
 
 
 def same_data(one: Measured, other: Measured) -> bool:
-    """Whether two files are of the same images behind the same numbers, as far as they say."""
+    """Whether two files hold certificates of the same data, as far as they record it."""
+    # Without a recorded hash, equal labels of the common images are the best evidence.
     if one.settings and other.settings:
         return one.settings.data_hash == other.settings.data_hash
     try:
@@ -128,75 +195,124 @@ def same_data(one: Measured, other: Measured) -> bool:
 
 
 def paired_by_image(one: Measured, other: Measured) -> Floats | None:
-    """The differences by image; None where they would say nothing: of other data, or of hardly an image in common."""
+    """The differences by image; None for other data, or hardly an image in common."""
     if not same_data(one, other):
         return None
-    found = differences_by_image(one, other)
-    return found if len(found) >= max(1, min(TOO_FEW_IMAGES, len(one), len(other))) else None
+    differences = differences_by_image(one, other)
+    # Files that are small themselves may be paired on all they have.
+    enough = max(1, min(TOO_FEW_IMAGES, len(one), len(other)))
+    if len(differences) < enough:
+        return None
+    return differences
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seeds:
-    """The same training with several seeds."""
+    """The results of one training with several seeds."""
 
     count: int
     acr: float
+    """Mean over seeds."""
     acr_std: float | None
-    """With n - 1 in the denominator; None for a single seed."""
+    """Standard deviation with n - 1 in the denominator; None for a single seed."""
     accuracy: tuple[float, ...]
-    """Mean certified accuracy at the radii asked for."""
+    """Mean certified accuracy at the requested radii."""
     accuracy_std: tuple[float | None, ...]
+    """Its standard deviation."""
 
 
 def over_seeds(every: Sequence[Measured], *, at: Sequence[float]) -> Seeds:
-    """Mean and deviation over seeds; files that differ in more than the seed are refused by what differs."""
+    """Means and standard deviations over seeds; files that differ in anything else are refused."""
     found = what_differs(every)
     if found:
         raise UsageError(f"cannot be averaged over seeds: {'; '.join(found)}")
-    acrs = [metrics.average_certified_radius(m.radius, m.correct) for m in every]
-    accuracy = np.array([m.accuracy_at(at) for m in every])
+    acrs = []
+    accuracies = []
+    for measured in every:
+        acrs.append(metrics.average_certified_radius(measured.radius, measured.correct))
+        accuracies.append(measured.accuracy_at(at))
+    accuracy = np.array(accuracies)
     return Seeds(
         count=len(every),
         acr=float(np.mean(acrs)),
-        acr_std=metrics.deviation(acrs),
+        acr_std=metrics.standard_deviation(acrs),
         accuracy=tuple(accuracy.mean(axis=0).tolist()),
-        accuracy_std=tuple(metrics.deviation(column) for column in accuracy.T),
+        accuracy_std=tuple(map(metrics.standard_deviation, accuracy.T)),
     )
 
 
 def warnings_about(every: Sequence[Measured]) -> list[str]:
     """Everything that a reader of a comparison must know before the numbers."""
-    too_few = [m for m in every if len(m) < TOO_FEW_IMAGES]
-    few = [m for m in every if TOO_FEW_IMAGES <= len(m) < FEW_IMAGES]
-    said = [f"not to be compared as they stand: {difference}" for difference in what_differs(every)]
+    warnings = []
+    for difference in what_differs(every):
+        warnings.append(f"not directly comparable: {difference}")
+    warnings += _warnings_about_images(every)
+    if any(measured.paper_rounding for measured in every):
+        warnings.append(
+            "radii are rounded to nearest at three digits, as in the paper's logs, "
+            "which is not sound"
+        )
+    warnings += _warnings_about_limits(every)
+    warnings += _notes_with_names(every)
+    return warnings
+
+
+def _warnings_about_images(every: Sequence[Measured]) -> list[str]:
+    too_few = []
+    few = []
+    for measured in every:
+        if len(measured) < TOO_FEW_IMAGES:
+            too_few.append(measured)
+        elif len(measured) < FEW_IMAGES:
+            few.append(measured)
+    warnings = []
     if too_few:
-        said.append(
-            f"too few images for intervals of means that can be trusted: {_with_images(too_few)}"
-        )
+        warnings.append(f"too few images for reliable intervals of means: {_with_images(too_few)}")
     if few:
-        said.append(f"few images, so wide intervals: {_with_images(few)}")
-    if any(m.paper_rounding for m in every):
-        said.append(
-            "radii are rounded to nearest at three digits, as in the paper's logs, which is not sound"
-        )
-    notes: dict[str, list[str]] = {}
-    for m in every:
-        grave = [
-            note for note in (m.config.notes if m.config else ()) if note == TESTED_ON_TRAINING
-        ]
-        for note in (*grave, *m.notes):
-            notes.setdefault(note, []).append(m.name)
-    if capped := [f"{m.name} ({m.at_the_limit:,})" for m in every if m.at_the_limit > len(m) / 2]:
-        said.append(
-            f"most images have the largest radius that the draws can certify: {_some_names(capped)}; "
-            "a larger n would tell more of them"
-        )
-    return said + [f"{_some_names(names)}: {note}" for note, names in notes.items()]
+        warnings.append(f"few images, so wide intervals: {_with_images(few)}")
+    return warnings
+
+
+def _warnings_about_limits(every: Sequence[Measured]) -> list[str]:
+    """Where few noise samples hide differences: most images have the largest possible radius."""
+    capped = []
+    for measured in every:
+        count = measured.at_the_limit
+        if count > len(measured) / 2:
+            capped.append(f"{measured.name} ({count:,})")
+    if not capped:
+        return []
+    warning = (
+        "most images have the largest radius that n noise samples can certify: "
+        f"{_listed(capped)}; a larger n would show which are more robust"
+    )
+    return [warning]
+
+
+def _notes_with_names(every: Sequence[Measured]) -> list[str]:
+    """The notes of all files, each once, with the names of the files it is about."""
+    names_by_note: dict[str, list[str]] = {}
+    for measured in every:
+        notes = list(measured.notes)
+        # Of the notes of training this one alone invalidates the numbers.
+        if measured.config and TESTED_ON_TRAINING in measured.config.notes:
+            notes.insert(0, TESTED_ON_TRAINING)
+        for note in notes:
+            names_by_note.setdefault(note, []).append(measured.name)
+    sentences = []
+    for note, names in names_by_note.items():
+        listed = _listed(names)
+        sentences.append(f"{listed}: {note}")
+    return sentences
 
 
 def _with_images(every: Sequence[Measured]) -> str:
-    """Names, and how many images each has, or all of them."""
-    counts = {len(m) for m in every}
+    """Names, and how many images each file has, stated once where all have the same number."""
+    counts = set(map(len, every))
+    names = []
+    for measured in every:
+        count = "" if len(counts) == 1 else f" ({len(measured):,})"
+        names.append(f"{measured.name}{count}")
     if len(counts) == 1:
-        return f"{_some_names([m.name for m in every])} ({counted(counts.pop(), 'image')})"
-    return _some_names([f"{m.name} ({len(m):,})" for m in every])
+        return f"{_listed(names)} ({counted(counts.pop(), 'image')})"
+    return _listed(names)

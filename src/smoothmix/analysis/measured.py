@@ -1,4 +1,4 @@
-"""One certificate file as arrays, with what is known of how it was made."""
+"""One certificate file as arrays, with what is known about how it was made."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,31 @@ from smoothmix._io.files import read_limited
 from smoothmix._io.text import counted
 from smoothmix.analysis import intervals, metrics
 from smoothmix.analysis.intervals import CONFIDENCE, Estimate
-from smoothmix.analysis.remarks import remarks
+from smoothmix.analysis.remarks import has_all_votes, has_some_votes, remarks
 from smoothmix.analysis.rounding import lower_end, paper_rounded
-from smoothmix.certificates import Certificates, FileSettings
+from smoothmix.certificates import Certificate, Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
 from smoothmix.runs.folder import RunFolder
 from smoothmix.stats.binomial import ABSTAIN
 
 LARGEST_METRICS = 2**26
-"""Bytes of metrics.jsonl: an epoch has 300."""
+"""Bytes of metrics.jsonl, which has 300 per epoch."""
+
+PRINTED_PRECISION = 2e-6
+"""Radii in our files are rounded down at six decimals."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Metrics = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """What certification found on each image, whoever wrote the file; never radii that were rounded up."""
+    """What certification found on each image, whoever wrote the file; no radius is rounded up."""
 
     name: str
-    """What tables and legends call it."""
+    """The name in tables and legends."""
 
     idx: Ints
     label: Ints
@@ -51,20 +56,21 @@ class Measured:
     """Certified radii; of a log that prints few digits, the lower ends of what was rounded."""
 
     file: Certificates
-    """The rows behind the arrays, for their votes; none where a log without votes was read only for its arrays."""
+    """The rows behind the arrays, for their votes; empty if a log was read only for its arrays."""
 
     printed: Floats
-    """The radii as they stand in the file."""
+    """The radii as printed in the file."""
 
     probability: Floats
-    """p_A, the selected class's share of the draws: of a log without votes, what the radius says it is at least.
-    Not a number where nothing was drawn."""
+    """p_A, the selected class's share of the votes. Of a log without votes, the lower bound that
+    follows from the radius. NaN where no noise was drawn."""
 
     sigma: float | None = None
+
     config: RunConfig | None = None
     """The training, where the file lies in a run folder."""
 
-    training: Sequence[Mapping[str, Any]] = ()
+    training: Metrics = ()
     """The lines of metrics.jsonl."""
 
     paper_rounding: bool = False
@@ -78,54 +84,59 @@ class Measured:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self.file.path
 
     @property
     def settings(self) -> FileSettings | None:
-        """How it was made; None for logs of the field, which say nothing about themselves."""
+        """How the certificates were made; None for Cohen-style logs, which do not record it."""
         return self.file.settings
 
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
-        """Whether each image is certified as its label."""
+        """Whether the certified class of each image is its label."""
         return np.asarray(self.predict == self.label)
 
     @cached_property
     def counted(self) -> Floats:
-        """The radius of each image, 0 where it is wrong: what the ACR averages."""
+        """The radius of each image, 0 where it is misclassified: the ACR is the mean of these."""
         return self.radius * self.correct
 
     @property
     def skips_wrong(self) -> bool:
-        """Whether wrong images were left without draws, so that nobody knows which of them would abstain."""
+        """Whether misclassified images got no noise samples, so that abstention is not known."""
         return self.settings is not None and self.settings.certification.skip_wrong
 
     @property
     def method(self) -> str:
         """Name of the training method; empty where it is not recorded."""
-        return str(self.config.method["name"]) if self.config else ""
+        if self.config is None:
+            return ""
+        return str(self.config.method["name"])
 
     @property
     def largest_radius(self) -> float | None:
-        """What the draws could certify at most: the cliff in every curve. None where they are not recorded."""
-        return self.settings.largest_radius if self.settings else None
+        """The largest radius that the noise samples can certify; None where it is not known."""
+        if self.settings is None:
+            return None
+        return self.settings.largest_radius
 
     @cached_property
     def at_the_limit(self) -> int:
-        """How many images have the largest radius that the draws can certify; 0 where that is not known."""
+        """How many images have the largest possible radius; 0 where that is not known."""
         if self.largest_radius is None or self.paper_rounding:
             return 0
-        return int(
-            (self.counted >= self.largest_radius - 2e-6).sum()
-        )  # files round down at six decimals
+        return int((self.counted >= self.largest_radius - PRINTED_PRECISION).sum())
 
     def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
         """Average certified radius."""
         return intervals.mean(self.counted, confidence=confidence)
 
     def accuracy(self, at: Sequence[float], *, confidence: float = CONFIDENCE) -> list[Estimate]:
-        """Certified accuracy at each radius; at 0, the share of images that are right and not abstained on."""
+        """Certified accuracy at each radius.
+
+        At radius 0 it is the share of images that are classified correctly without abstention.
+        """
         counts = np.rint(self.accuracy_at(at) * len(self)).astype(int).tolist()
         return [intervals.share(count, len(self), confidence=confidence) for count in counts]
 
@@ -134,60 +145,66 @@ class Measured:
         return metrics.certified_accuracy(self.radius, self.correct, at=at)
 
     def abstention(self, *, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Share of images without an answer; None where wrong images were skipped, and so not measured."""
+        """Share of images without a prediction; None where misclassified images were skipped."""
         if self.skips_wrong:
             return None
-        return intervals.share(
-            int((self.predict == ABSTAIN).sum()), len(self), confidence=confidence
-        )
+        count = int((self.predict == ABSTAIN).sum())
+        return intervals.share(count, len(self), confidence=confidence)
 
     @cached_property
-    def probability_told(self) -> Floats:
-        """p_A of each image, 1 - 1/n where all n draws agree: fewer draws must not make a model look surer."""
-        most = [1 - 1 / row.n if row.n else 1.0 for row in self.file.rows]
-        return np.asarray(np.minimum(self.probability, most)) if most else self.probability
+    def capped_probability(self) -> Floats:
+        """p_A of each image, at most 1 - 1/n.
+
+        Otherwise fewer noise samples would make a model look more confident.
+        """
+        # A log that was read only for its arrays does not record n.
+        if not self.file.rows:
+            return self.probability
+        largest = [1 - 1 / row.n if row.n else 1.0 for row in self.file.rows]
+        return np.asarray(np.minimum(self.probability, largest))
 
     def probabilities_at(self, at: Iterable[float]) -> Floats:
-        """Share of images that are right with a p_A, as far as the draws tell, of at least x, for each x."""
-        right = np.where(self.correct, np.nan_to_num(self.probability_told), 0.0)
-        return metrics.share_at_least(right, at=at)
+        """Share of images classified correctly with a p_A of at least x, for each x."""
+        of_correct = np.where(self.correct, np.nan_to_num(self.capped_probability), 0.0)
+        return metrics.share_at_least(of_correct, at=at)
 
     def only(self, images: Ints) -> Measured:
-        """The same file as if it held these images only, in their order."""
+        """The same file reduced to these images, in their order."""
         order = np.argsort(self.idx)
         rows = order[np.searchsorted(self.idx, images, sorter=order)]
-        names = ("idx", "label", "predict", "radius", "printed", "probability")
-        file = replace(
-            self.file, rows=tuple(self.file.rows[row] for row in rows) if self.file.rows else ()
+        kept: tuple[Certificate, ...] = ()
+        if self.file.rows:
+            kept = tuple(self.file.rows[row] for row in rows)
+        return replace(
+            self,
+            file=replace(self.file, rows=kept),
+            idx=self.idx[rows],
+            label=self.label[rows],
+            predict=self.predict[rows],
+            radius=self.radius[rows],
+            printed=self.printed[rows],
+            probability=self.probability[rows],
         )
-        return replace(self, file=file, **{name: getattr(self, name)[rows] for name in names})
 
     def as_in_the_paper(self) -> Measured:
-        """The same file with radii rounded to nearest at three digits, as the paper's logs have them: not sound."""
+        """The same file with radii rounded to nearest at three digits, which is not sound."""
         return replace(self, radius=paper_rounded(self.printed), paper_rounding=True)
 
 
 def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
-    """What a certificate file, a run folder or a log of the field holds; `name=path` gives it a name."""
+    """The content of a certificate file, a run folder or a Cohen-style log.
+
+    `name=path` gives it a name.
+    """
     name, path = split_name(str(source))
     file = certificates.read(path)
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
-    # Also certificates-alpha0.01.tsv, which was recomputed; a file of another name may be of another run.
-    config, training = (
-        _run(file.path.parent) if file.path.name.startswith("certificates") else (None, ())
-    )
-    if (
-        config
-        and file.settings
-        and file.settings.model not in (config.network, f"zoo:{file.path.parent.name}")
-    ):
-        # Someone's own network was certified into a folder that holds another run.
-        config, training = None, ()
+    config, training = _training_of(file)
     return from_file(
         file,
-        name=name or _title(file, config),
+        name=name or _default_name(file, config),
         paper_rounding=paper_rounding,
         config=config,
         training=training,
@@ -195,15 +212,34 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
 
 
 def _require_votes_to_agree(file: Certificates) -> None:
-    """Refuse a file of ours that claims what its votes do not give: nothing could be said of it."""
+    """Refuse a file whose radii do not follow from its votes: no number of it can be trusted."""
     if file.settings is None:
         return
     problems = certificates.verify(file).problems
-    if problems:
-        more = f" (and {counted(len(problems) - 1, 'problem')} more)" if len(problems) > 1 else ""
-        raise CertificateError(
-            f"{file.path}: {problems[0]}{more}; `smoothmix certificates verify` tells all"
-        )
+    if not problems:
+        return
+    more = ""
+    if len(problems) > 1:
+        more = f" (and {counted(len(problems) - 1, 'problem')} more)"
+    raise CertificateError(
+        f"{file.path}: {problems[0]}{more}; `smoothmix certificates verify` lists all"
+    )
+
+
+def _training_of(file: Certificates) -> tuple[RunConfig | None, Metrics]:
+    """The training behind a certificate file, if it lies in the run folder of its network."""
+    folder = file.path.parent
+    # Also certificates-alpha0.01.tsv, which was recomputed. A file of another name may belong to
+    # another run.
+    if not file.path.name.startswith("certificates"):
+        return None, ()
+    config, training = _read_run(folder)
+    if config and file.settings:
+        # Someone's own network may have been certified into a folder that holds another run.
+        own_network = file.settings.model not in (config.network, f"zoo:{folder.name}")
+        if own_network:
+            return None, ()
+    return config, training
 
 
 def from_file(
@@ -213,19 +249,23 @@ def from_file(
     paper_rounding: bool = False,
     sigma: float | None = None,
     config: RunConfig | None = None,
-    training: Sequence[Mapping[str, Any]] = (),
+    training: Metrics = (),
 ) -> Measured:
     """The rows of a file as arrays."""
-    rows, settings = file.rows, file.settings
-    sigma = settings.certification.sigma if settings else sigma or sigma_in(file.path)
+    rows = file.rows
+    if file.settings:
+        sigma = file.settings.certification.sigma
+    else:
+        sigma = sigma or sigma_in(file.path)
     printed = file.radius
-    radius = printed if all(row.has_votes for row in rows) else lower_end(printed)
+    # Only radii that come with their votes are known to be rounded down.
+    radius = printed if has_all_votes(file) else lower_end(printed)
     measured = Measured(
         name=name,
         file=file,
-        idx=np.array([row.idx for row in rows], dtype=np.int64),
-        label=np.array([row.label for row in rows], dtype=np.int64),
-        predict=np.array([row.predict for row in rows], dtype=np.int64),
+        idx=_integers(rows, "idx"),
+        label=_integers(rows, "label"),
+        predict=_integers(rows, "predict"),
         radius=radius,
         printed=printed,
         probability=_probabilities(file, radius, sigma),
@@ -234,84 +274,121 @@ def from_file(
         training=training,
         notes=tuple(remarks(file, sigma=sigma, paper_rounding=paper_rounding)),
     )
-    return measured.as_in_the_paper() if paper_rounding else measured
+    if paper_rounding:
+        return measured.as_in_the_paper()
+    return measured
+
+
+def _integers(rows: Sequence[Certificate], name: str) -> Ints:
+    return np.fromiter(map(attrgetter(name), rows), dtype=np.int64, count=len(rows))
 
 
 def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> Floats:
-    if any(row.has_votes for row in file.rows):
-        pairs = [(row.counts or {}, row.selected, row.n) for row in file.rows]
-        return np.array(
-            [votes.get(chosen or 0, 0) / n if n else math.nan for votes, chosen, n in pairs]
-        )
+    if has_some_votes(file):
+        return np.array(list(map(_vote_share, file.rows)))
     if sigma is None:
         return np.full(len(radius), math.nan)
+    # A radius is sigma times the normal quantile of a lower bound on p_A.
     return np.where(radius > 0, ndtr(radius / sigma), math.nan)
 
 
+def _vote_share(row: Certificate) -> float:
+    if not row.n:
+        return math.nan
+    counts = row.counts or {}
+    return counts.get(row.selected or 0, 0) / row.n
+
+
 def sigma_in(path: Path) -> float | None:
-    """The noise that the field writes into the names of its logs and folders: noise_0.50, noise_0.5_1801.
+    """The sigma in the name of a log or its folder, such as noise_0.50 or noise_0.5_1801.
 
     >>> sigma_in(Path("logs/cohen/noise_0.50_1801")), sigma_in(Path("mine.tsv"))
     (0.5, None)
     """
-    found = [float(text) for text in re.findall(r"(?:noise|sigma)_(\d+(?:\.\d+)?)", str(path))]
-    return (
-        found[-1] if found and found[-1] > 0 else None
-    )  # the nearest to the file: a model may be certified at another
+    found = re.findall(r"(?:noise|sigma)_(\d+(?:\.\d+)?)", str(path))
+    if not found:
+        return None
+    # The nearest to the file: a folder may name the noise of training, which may be another.
+    sigma = float(found[-1])
+    return sigma if sigma > 0 else None
 
 
 def split_name(source: str) -> tuple[str, Path]:
-    """The name and the path in `name=path`; no name where there is only a path."""
+    """The name and the path in `name=path`; an empty name where there is only a path."""
     name, equals, path = source.partition("=")
-    return (name, Path(path)) if equals and not Path(source).exists() else ("", Path(source))
+    # A file may have an equals sign in its own name.
+    if equals and not Path(source).exists():
+        return name, Path(path)
+    return "", Path(source)
 
 
-def _title(file: Certificates, config: RunConfig | None) -> str:
+def _default_name(file: Certificates, config: RunConfig | None) -> str:
     path = file.path
-    inside = path.name.split(".")[0] == "certificates"
-    if inside and config is None and file.settings and ":" in file.settings.model:
-        return file.settings.model  # a network of someone's own: the folder may have any name
-    return (path.parent.resolve().name if inside else path.name.removesuffix(".tsv")) or str(path)
+    in_run_folder = path.name.split(".")[0] == "certificates"
+    if not in_run_folder:
+        return path.name.removesuffix(".tsv") or str(path)
+    # Someone's own network is certified into a folder of any name.
+    if config is None and file.settings and ":" in file.settings.model:
+        return file.settings.model
+    return path.parent.resolve().name or str(path)
 
 
-def _run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
-    """The settings and the metrics of the training in a run folder, as far as they are there."""
-    config, metrics_file = RunFolder(folder).config, RunFolder(folder).metrics
+def _read_run(folder: Path) -> tuple[RunConfig | None, list[dict[str, Any]]]:
+    """The settings and the metrics of the training in a run folder, as far as they exist."""
+    run = RunFolder(folder)
+    config = RunConfig.load(run.config) if run.config.exists() else None
+    if not run.metrics.exists():
+        return config, []
     try:
-        text = read_limited(metrics_file, LARGEST_METRICS).decode() if metrics_file.exists() else ""
-        training = [_epoch(line) for line in text.splitlines() if line.endswith("}")]
+        lines = read_limited(run.metrics, LARGEST_METRICS).decode().splitlines()
+        # The last line may be cut where training was killed.
+        training = [_parse_epoch(line) for line in lines if line.endswith("}")]
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{metrics_file}: cannot be read ({shown(error, 200)})") from error
-    return (RunConfig.load(config) if config.exists() else None), training
+        raise UsageError(f"{run.metrics}: cannot be read ({shown(error, 200)})") from error
+    return config, training
 
 
-def _epoch(text: str) -> dict[str, Any]:
-    """One line of metrics.jsonl; ValueError where it says anything but numbers by name."""
-    line: dict[str, Any] = json.loads(text)
-    parts = line.get("parts", {}) if isinstance(line, dict) else None
+def _parse_epoch(text: str) -> dict[str, Any]:
+    """One line of metrics.jsonl; ValueError where it holds anything but numbers by name."""
+    line = json.loads(text)
+    if not isinstance(line, dict):
+        raise ValueError("a line that is no epoch")
+    numbers = dict(line)
+    parts = numbers.pop("parts", {})
     if not isinstance(parts, dict):
         raise ValueError("a line that is no epoch")
-    for name, value in (*line.items(), *parts.items()):
-        whole = isinstance(value, int) and abs(value) < 2**53
-        if not (whole or isinstance(value, float) or (name == "parts" and value is parts)):
-            raise ValueError(f"{name[:40]!r} is no number")
+    _require_numbers(numbers)
+    _require_numbers(parts)
     if not isinstance(line.get("epoch", 0), int):
         raise ValueError("an epoch that is no whole number")
     return line
 
 
+def _require_numbers(values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        # Larger integers do not fit a float.
+        is_small_integer = isinstance(value, int) and abs(value) < 2**53
+        if not is_small_integer and not isinstance(value, float):
+            raise ValueError(f"{name[:40]!r} is no number")
+
+
 def unique_names(every: Sequence[Measured]) -> list[Measured]:
-    """The same files under names that tell them apart: with their folders where two of one sigma are called alike."""
-    keys = [(m.name, m.sigma) for m in every]
-    named = [
-        replace(m, name=f"{m.name} ({m.path.parent})") if keys.count((m.name, m.sigma)) > 1 else m
-        for m in every
-    ]
-    keys = [(m.name, m.sigma) for m in named]
-    earlier = [
-        keys[:number].count(key) for number, key in enumerate(keys)
-    ]  # the same file given twice
-    return [
-        replace(m, name=f"{m.name} {n + 1}") if n else m
-        for m, n in zip(named, earlier, strict=True)
-    ]
+    """The same files under distinct names: with their folder where two share name and sigma."""
+    keys = [(measured.name, measured.sigma) for measured in every]
+    with_folders = []
+    for measured, key in zip(every, keys, strict=True):
+        if keys.count(key) > 1:
+            measured = replace(measured, name=f"{measured.name} ({measured.path.parent})")
+        with_folders.append(measured)
+
+    # The same file may be given twice.
+    numbered: list[Measured] = []
+    seen: list[tuple[str, float | None]] = []
+    for measured in with_folders:
+        key = (measured.name, measured.sigma)
+        earlier = seen.count(key)
+        seen.append(key)
+        if earlier:
+            measured = replace(measured, name=f"{measured.name} {earlier + 1}")
+        numbered.append(measured)
+    return numbered

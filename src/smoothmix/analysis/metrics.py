@@ -1,4 +1,4 @@
-"""What certificates add up to, as pure functions of arrays with one entry an image."""
+"""What certificates add up to, as pure functions of arrays with one entry per image."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ Floats = NDArray[np.float64]
 
 
 def certified_accuracy(radius: ArrayLike, correct: ArrayLike, *, at: Iterable[float]) -> Floats:
-    """Share of images that are classified right with a radius of at least r, for each r in `at`.
+    """Share of images classified correctly with a radius of at least r, for each r in `at`.
 
-    >>> certified_accuracy([0.0, 0.5, 0.7], [True, True, False], at=[0.0, 0.5, 0.6]).round(3).tolist()
+    >>> radius, correct = [0.0, 0.5, 0.7], [True, True, False]
+    >>> certified_accuracy(radius, correct, at=[0.0, 0.5, 0.6]).round(3).tolist()
     [0.667, 0.333, 0.0]
     """
-    return share_at_least(
-        np.where(np.asarray(correct, dtype=bool), np.asarray(radius, dtype=np.float64), -1.0), at=at
-    )
+    # A misclassified image is below every radius, 0 included.
+    counted = np.where(np.asarray(correct, dtype=bool), np.asarray(radius, dtype=np.float64), -1.0)
+    return share_at_least(counted, at=at)
 
 
 def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
-    """Mean radius, where a wrong or undecided image counts as 0 (ACR; Zhai et al., 2020).
+    """Mean radius, with 0 for a misclassified or undecided image (ACR; Zhai et al., 2020).
 
     >>> average_certified_radius([0.5, 0.5], [True, False])
     0.25
@@ -34,10 +35,11 @@ def average_certified_radius(radius: ArrayLike, correct: ArrayLike) -> float:
 
 
 def accuracy_bound(accuracy: ArrayLike, images: int, *, alpha: float, rho: float) -> Floats:
-    """What certified accuracy on these images is at least, with confidence 1 - rho over the noise of certification.
+    """Lower bounds of certified accuracy on these images, with confidence 1 - rho.
 
-    Each certificate is wrong with chance at most alpha, so a few of those counted may be. Bernstein's inequality for
-    their number is the bound of Cohen et al. (2019), appendix on the certified test set accuracy.
+    Each certificate is wrong with probability at most alpha, so a few of those counted may be.
+    Bernstein's inequality for their number gives the bound of Cohen et al. (2019), appendix on the
+    certified test set accuracy.
 
     >>> accuracy_bound([0.9], 10_000, alpha=0.001, rho=0.001).round(4).tolist()
     [0.8976]
@@ -50,7 +52,7 @@ def accuracy_bound(accuracy: ArrayLike, images: int, *, alpha: float, rho: float
 
 
 def share_at_least(values: ArrayLike, *, at: Iterable[float]) -> Floats:
-    """Share of the values that are at least x, for each x in `at`: one minus their empirical distribution function.
+    """Share of the values that are at least x, for each x in `at`.
 
     >>> share_at_least([0.2, 0.9, 1.0], at=[0.5, 0.95]).round(3).tolist()
     [0.667, 0.333]
@@ -61,11 +63,13 @@ def share_at_least(values: ArrayLike, *, at: Iterable[float]) -> Floats:
     return np.asarray((len(every) - below) / len(every))
 
 
-def deviation(values: ArrayLike) -> float | None:
-    """Standard deviation over seeds, with n - 1 in the denominator as the paper has it; None for a single one.
+def standard_deviation(values: ArrayLike) -> float | None:
+    """Standard deviation over seeds, with n - 1 in the denominator; None for a single one.
 
-    >>> deviation([1.0, 2.0, 3.0]), deviation([1.0])
+    >>> standard_deviation([1.0, 2.0, 3.0]), standard_deviation([1.0])
     (1.0, None)
     """
     every = np.asarray(values, dtype=np.float64)
-    return float(every.std(ddof=1)) if len(every) > 1 else None
+    if len(every) < 2:
+        return None
+    return float(every.std(ddof=1))

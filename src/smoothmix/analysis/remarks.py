@@ -1,4 +1,4 @@
-"""What a reader of a certificate file must know beside its numbers. No torch."""
+"""Notes on a certificate file: what a reader must know beside its numbers. No torch."""
 
 from __future__ import annotations
 
@@ -13,85 +13,102 @@ from smoothmix.stats.anytime import Stopping, decided
 
 
 def remarks(file: Certificates, *, sigma: float | None, paper_rounding: bool) -> list[str]:
-    """A sentence for each thing, such as a line that was cut."""
+    """The notes on a file, a sentence each, such as on a line that was cut."""
     return [
         *file.notes,
         *_unchecked(file),
         *_unfinished(file),
-        *_stopped(file),
+        *_stopped_early(file),
         *_lower_ends(file, paper_rounding),
         *_from_radii(file, sigma),
     ]
 
 
+def has_some_votes(file: Certificates) -> bool:
+    """Whether any row records its votes."""
+    return any(row.has_votes for row in file.rows)
+
+
+def has_all_votes(file: Certificates) -> bool:
+    """Whether every row records its votes."""
+    return all(row.has_votes for row in file.rows)
+
+
 def _unchecked(file: Certificates) -> list[str]:
-    if file.settings is not None or not any(row.has_votes for row in file.rows):
+    if file.settings is not None or not has_some_votes(file):
         return []
-    return [
-        f"has no {settings_path(file.path).name} beside it: its radii cannot be computed again from their votes"
-    ]
+    name = settings_path(file.path).name
+    return [f"has no {name} beside it: its radii cannot be computed again from their votes"]
 
 
 def _unfinished(file: Certificates) -> list[str]:
     missing = len(file.missing)
-    return (
-        [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"]
-        if missing
-        else []
-    )
+    if not missing:
+        return []
+    return [f"not finished: {missing} of {missing + len(file.rows)} images are still missing"]
 
 
-def _stopped(file: Certificates) -> list[str]:
-    """That an anytime file stops drawing once its own questions are answered, and so says little about others."""
+def _stopped_early(file: Certificates) -> list[str]:
+    """Anytime certification stops once its own question is answered, so other numbers are low."""
     if file.settings is None or file.settings.stopping is None:
         return []
     draws = np.mean([row.n or 0 for row in file.rows])
-    told = (
-        "; ACR and accuracy at other radii would be higher with more draws"
-        if file.settings.stopping.radii
-        else ""
-    )
-    said = [f"{file.settings.guarantee}, {draws:,.0f} an image on average{told}"]
-    if undecided := _undecided(file.rows, file.settings.certification, file.settings.stopping):
-        said.append(
-            f"not decided: {undecided} of {counted(len(file.rows), 'image')} (given up for lack of time, or drawn for "
-            "another alpha), whose radii would be larger with more draws"
+    note = f"{file.settings.guarantee}, {draws:,.0f} per image on average"
+    if file.settings.stopping.radii:
+        note += "; ACR and accuracy at other radii would be higher with more noise samples"
+    notes = [note]
+    undecided = _count_undecided(file.rows, file.settings.certification, file.settings.stopping)
+    if undecided:
+        notes.append(
+            f"not decided: {undecided} of {counted(len(file.rows), 'image')} (stopped early for "
+            "lack of time, or drawn for another alpha), whose radii would be larger with more "
+            "noise samples"
         )
-    return said
+    return notes
 
 
-def _undecided(rows: Sequence[Certificate], how: Certification, stopping: Stopping) -> int:
-    """How many images had not had enough draws by the file's own rules."""
-    drawn = [
-        row
-        for row in rows
-        if row.n and row.counts and row.selection_counts and row.selected is not None
-    ]
-    if not drawn:
+def _count_undecided(
+    rows: Sequence[Certificate], certification: Certification, stopping: Stopping
+) -> int:
+    """How many images had too few noise samples by the file's own rules."""
+    votes = []
+    draws = []
+    selection_votes = []
+    for row in rows:
+        # Images that selection skipped, or that have no votes on record, say nothing.
+        if row.selected is None or not (row.n and row.counts and row.selection_counts):
+            continue
+        votes.append(row.counts.get(row.selected, 0))
+        draws.append(row.n)
+        selection_votes.append(row.selection_counts.get(row.selected, 0))
+    if not votes:
         return 0
-    votes = np.array([[(row.counts or {}).get(row.selected or 0, 0), row.n or 0] for row in drawn])
-    before = np.array([(row.selection_counts or {}).get(row.selected or 0, 0) for row in drawn])
     enough = decided(
-        *votes.T, k0=before, n0=how.n0, alpha=how.alpha, sigma=how.sigma, stopping=stopping
+        np.array(votes),
+        np.array(draws),
+        k0=np.array(selection_votes),
+        n0=certification.n0,
+        alpha=certification.alpha,
+        sigma=certification.sigma,
+        stopping=stopping,
     )
     return int((~enough).sum())
 
 
 def _from_radii(file: Certificates, sigma: float | None) -> list[str]:
-    if any(row.has_votes for row in file.rows):
+    if has_some_votes(file):
         return []
-    return [
-        "a log without votes: p_A is what its radii say it is at least"
-        if sigma is not None
-        else "a log without votes that does not say its sigma, so p_A is not known"
-    ]
+    if sigma is None:
+        return ["a log without votes that does not record its sigma, so p_A is not known"]
+    return ["a log without votes: p_A is the lower bound that follows from the radius"]
 
 
 def _lower_ends(file: Certificates, paper_rounding: bool) -> list[str]:
-    """That the numbers are not those of whoever averages what a log prints."""
-    if paper_rounding or all(row.has_votes for row in file.rows):
+    """Why the ACR is not the plain average of the radii that a log prints."""
+    if paper_rounding or has_all_votes(file):
         return []
-    said = "each printed radius is read as the least that it may have been rounded from"
-    return [
-        f"{said}, so that the ACR lies a little below the mean of what is printed (--paper-rounding gives that mean)"
-    ]
+    note = (
+        "each printed radius is read as the least that it may have been rounded from, so the ACR "
+        "lies a little below the mean of the printed radii (--paper-rounding gives that mean)"
+    )
+    return [note]

@@ -238,7 +238,7 @@ def probability_steps(m: Measured) -> tuple[Floats, Floats]:
     A curve of votes ends at 1 - 1/n, with the images on which all n draws agree. A curve of implied
     values ends at the last of them.
     """
-    correct = m.probability_told[m.correct & (m.probability > TICKS[0])]
+    correct = m.capped_probability[m.correct & (m.probability > TICKS[0])]
     corners = np.unique(np.concatenate([correct, [TICKS[0]], _resolution(m)]))
     x = position(corners)
     y = 100 * m.probabilities_at(corners.tolist())
@@ -259,7 +259,7 @@ def _edge(measured: Sequence[Measured]) -> float:
     """Where the axis ends: at the largest p_A that any file can show, or at the fourth tick."""
     largest = TICKS[3]
     for m in measured:
-        below_one = m.probability_told[m.correct & (m.probability_told < 1)]
+        below_one = m.capped_probability[m.correct & (m.capped_probability < 1)]
         largest = max(largest, *_resolution(m), float(below_one.max(initial=0.0)))
     return _position(largest)
 

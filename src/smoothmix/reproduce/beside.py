@@ -96,7 +96,7 @@ def beside(run: Measured, published: Sequence[PublishedRun], *, at: Sequence[flo
         )
     ours = run.as_in_the_paper()
     theirs = np.stack([log.on(ours.idx, ours.label) for log in published])
-    deviation = metrics.deviation(theirs.mean(axis=1).tolist())
+    deviation = metrics.standard_deviation(theirs.mean(axis=1).tolist())
     assert deviation is not None
     shares = metrics.certified_accuracy
     right = np.ones(len(ours), dtype=bool)
