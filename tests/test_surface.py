@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import importlib
 import inspect
 import re
 import shlex
@@ -22,20 +24,136 @@ from smoothmix.methods import METHODS
 from smoothmix.runs.plan import OWN_OPTIONS
 from tests.conftest import ROOT, Run
 
-TORCHLESS = (
-    "config", "stats.binomial", "certificates", "analysis", "presets", "runs.plan", "errors", "noise.addresses", "cli",
-    "_io.locks", "stats.anytime", "stats.evidence", "runs.zoo", "runs.folder", "plots", "report", "report.build",
-    "report.page", "reproduce.jobs", "reproduce.table", "reproduce.logs",
-)  # fmt: skip
+PACKAGE = ROOT / "src" / "smoothmix"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LEVELS = (
+    ("errors", "version", "registry", "_io", "_process", "config", "noise"),
+    ("data", "stats", "presets", "certificates", "tables", "runs.folder", "runs.zoo"),
+    ("networks.registry", "runs.options", "runs.plan"),
+    ("analysis", "plots", "report"),
+    ("networks", "runs", "_io.untrusted"),
+    ("attacks", "inference"),
+    ("methods",),
+    ("certify", "training"),
+    ("studies", "reproduce"),
+    ("cli", "__main__"),
+)
+"""Imports point one way: a module imports from its own level and from those above it here."""
+
+TORCH_FREE_LEVELS = 4
+"""The first levels never import torch."""
+
+ALSO_TORCH_FREE = ("cli", "reproduce.jobs", "reproduce.table", "reproduce.logs")
+
+LAZY_EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Imports within functions that point the other way, each with its reason."""
+
+
+def module_name(path: Path) -> str:
+    """The name of a module within the package; that of the package itself is empty."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+NAMES = {module_name(path) for path in MODULES}
+
+
+def level(name: str) -> int:
+    """The level of a module: that of its own name, or of the nearest package that has one."""
+    while name:
+        for number, names in enumerate(LEVELS):
+            if name in names:
+                return number
+        name = name.rpartition(".")[0]
+    raise AssertionError("no level")
+
+
+def is_for_types(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    """The modules of the package that an import statement names."""
+    if isinstance(node, ast.Import):
+        found = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        found = []
+        for alias in node.names:
+            submodule = f"{node.module}.{alias.name}"
+            is_module = submodule.removeprefix("smoothmix.") in NAMES
+            found.append(submodule if is_module else str(node.module))
+    else:
+        return []
+    return [name.removeprefix("smoothmix.") for name in found if name.startswith("smoothmix.")]
+
+
+def imports_of(path: Path) -> set[str]:
+    """All modules of the package that a module imports, in functions and for types too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        found.update(imported_names(node))
+    return found
+
+
+def imports_when_loaded(path: Path) -> set[str]:
+    """Those that are imported together with the module."""
+    found: set[str] = set()
+    for statement in ast.parse(path.read_text()).body:
+        if not is_for_types(statement):
+            found.update(imported_names(statement))
+    return found
 
 
 def imported_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after a statement."""
-    script = f"import sys; sys.argv = ['smoothmix', '--help']; {statement}\nprint(*sys.modules, file=sys.stderr)"
+    script = (
+        f"import sys; sys.argv = ['smoothmix', '--help']; {statement}\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     return {name.partition(".")[0] for name in done.stderr.split()}
+
+
+def test_imports_point_one_way() -> None:
+    assert len(MODULES) > 100
+    assert {name for names in LEVELS for name in names} <= NAMES, "a level of nothing"
+    wrong = set()
+    for path in MODULES:
+        importer = module_name(path)
+        # The package itself offers names of all levels, and loads them when they are used.
+        if not importer:
+            continue
+        for imported in imports_of(path):
+            if level(imported) > level(importer):
+                wrong.add((importer, imported))
+    assert wrong == LAZY_EXCEPTIONS.keys()
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {module_name(path): imports_when_loaded(path) for path in MODULES}
+    assert sum(map(len, graph.values())) > 200
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+PUBLIC = {
+    "data": (
+        "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "
+        "FolderDataset LocalSource MemoryDataset Source SplitCheck check default_data_dir "
+        "describe fetch known_shape load"
+    ),
+}
+"""The names that each public package offers."""
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_the_names_of_a_package_are_pinned(package: str) -> None:
+    module = importlib.import_module(f"smoothmix.{package}")
+    assert sorted(module.__all__) == sorted(PUBLIC[package].split())
+    assert module.__doc__
+    assert all(getattr(module, name) is not None for name in module.__all__)
 
 
 def test_the_public_names() -> None:
@@ -77,9 +195,22 @@ def test_help_does_not_import_torch_or_scipy() -> None:
     assert not {"torch", "scipy"} & imported_by("from smoothmix.cli import main; main()")
 
 
-@pytest.mark.parametrize("module", TORCHLESS)
-def test_these_modules_never_import_torch(module: str) -> None:
-    assert "torch" not in imported_by(f"import smoothmix.{module}")
+def torch_free() -> list[str]:
+    names = list(ALSO_TORCH_FREE)
+    for level_names in LEVELS[:TORCH_FREE_LEVELS]:
+        names += level_names
+    return names
+
+
+@pytest.mark.parametrize("name", torch_free())
+def test_these_modules_and_packages_never_import_torch(name: str) -> None:
+    inside = [name]
+    for module in NAMES:
+        # A package may hold a module of a higher level, as _io.untrusted.
+        if module.startswith(f"{name}.") and level(module) == level(name):
+            inside.append(module)
+    statement = "import " + ", ".join(f"smoothmix.{module}" for module in sorted(inside))
+    assert "torch" not in imported_by(statement), inside
 
 
 def test_certificate_commands_work_where_torch_cannot_be_imported(tmp_path: Path) -> None:
@@ -121,7 +252,8 @@ def documented() -> list[list[str]]:
         whole_lines = re.sub(r"\\\n\s*", "", page.read_text())
         for line in whole_lines.splitlines():
             words = re.search(r"^(?: {4})?(?:torchrun .*-m smoothmix --|smoothmix) (.*)$", line)
-            # Two blanks and more part a command from what is said of it; dots stand for options of one's own.
+            # Two blanks and more separate a command from its explanation; dots stand for
+            # options of the reader's own.
             if words and "..." not in line:
                 found.append(shlex.split(re.split(r"\s{2,}", words[1])[0], comments=True))
     return found
@@ -182,9 +314,9 @@ def test_the_version_is_shown(smoothmix: Run) -> None:
 
 
 def test_only_the_command_line_prints() -> None:
-    for path in (ROOT / "src" / "smoothmix").rglob("*.py"):
-        if "cli" in path.parts:
-            continue
+    library = [path for path in MODULES if "cli" not in path.parts]
+    assert library
+    for path in library:
         calls = [
             node.func
             for node in ast.walk(ast.parse(path.read_text()))
@@ -214,5 +346,6 @@ def test_the_page_on_the_library_runs_from_top_to_bottom(tmp_path: Path) -> None
 
 
 def test_no_machine_paths_or_stray_files_are_in_the_package() -> None:
-    for path in (ROOT / "src").rglob("*.py"):
+    assert MODULES
+    for path in MODULES:
         assert not re.search(r"/(home|root|work|tmp)/", path.read_text()), path
