@@ -25,7 +25,7 @@ DOUBLE = torch.float64
 
 
 class Plane(nn.Module):
-    """Class 0 on one side of a plane, 1 on the other; from label 0 the ascent goes along `ascent`, exactly."""
+    """Class 0 on one side of a plane, 1 on the other; from label 0 the way up is `ascent`."""
 
     def __init__(self, ascent, offset=0.0):
         super().__init__()
@@ -222,7 +222,7 @@ def test_attacks_inside_no_grad():
 
 
 def test_the_objective_is_the_callers():
-    """Another objective than cross-entropy: towards class 0, the way back from what label 0 fears."""
+    """Another objective than cross-entropy, with the opposite direction: towards class 0."""
     x = points([0.5, 0.5])
 
     def towards_class_0(logits):

@@ -1,4 +1,4 @@
-"""The gradients of every step of a short run, in this process or in several: torchrun gradients.py FOLDER."""
+"""Gradients of every step of a short run: `torchrun gradients.py FOLDER`, or in one process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 ROUNDING = {"smoothadv with ddn": {"name": "smoothadv", "copies": 2, "steps": 3, "attack": "ddn"}}
-"""Equal but for rounding, which DDN makes large: it rounds pixels to 256 levels, and 1e-7 may decide which."""
+"""Equal but for rounding, which DDN enlarges: 1e-7 may decide to which level a pixel goes."""
 
 
 def gradients(config: RunConfig, method: dict[str, Any], folder: Path) -> list[list[Tensor]]:

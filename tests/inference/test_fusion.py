@@ -1,4 +1,4 @@
-"""A fused network writes where it may, and computes pixels two by two: neither changes what comes out."""
+"""A fused network reuses memory and computes pixels in pairs, and gives the same output."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_pixels_may_be_computed_in_pairs(
 
 @pytest.mark.parametrize("options", [{"stride": 2}, {"groups": 2}, {"dilation": 2}])
 def test_other_convolutions_are_not_computed_in_pairs(options: dict[str, int]) -> None:
-    assert not FusedConvolution(nn.Conv2d(4, fusion.LANES, 3, **options), None, relu=False).in_pairs  # type: ignore[arg-type]
+    convolution = nn.Conv2d(4, fusion.LANES, 3, **options)  # type: ignore[arg-type]
+    assert not FusedConvolution(convolution, None, relu=False).in_pairs
 
 
 FAULTS = """
@@ -137,7 +138,7 @@ def pages_cleared_per_forward(allocator: str) -> float:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's malloc")
 def test_memory_is_kept_from_one_forward_to_the_next_on_request_only() -> None:
-    """The first activations alone have 1,024 pages, which the system clears again for each forward."""
+    """The first activations alone have 1,024 pages, which the system would clear each time."""
     assert pages_cleared_per_forward("kept") < 64
     assert pages_cleared_per_forward("plain") > 1024
 

@@ -1,4 +1,4 @@
-"""A network is run faster only where that gives its own outcome, and what no outcome can tell is refused or said."""
+"""A network runs faster only where its logits stay the same; what no probe can show is refused."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_hooks_are_heard_and_do_their_work(where: str, before: bool) -> None:
 
 
 class CapsAView(nn.Module):
-    """Overwrites large values of what a convolution has read, by another name, before the addition after it."""
+    """Overwrites large values of a convolution's input through a view, before the next addition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class Dropout(nn.Module):
         return logits
 
 
-def test_a_network_that_draws_random_numbers_is_told_of() -> None:
+def test_a_network_that_draws_random_numbers_gets_a_warning() -> None:
     image = torch.rand(1, 3, 2, 2)
     with pytest.warns(UserWarning, match="gives other logits each time for the same images"):
         sm.Smoothed(Dropout(), sigma=0.5, num_classes=2).votes(image, n=10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from smoothmix import networks
 from smoothmix.certify.smoothed import Smoothed
-from smoothmix.config import FUSED
+from smoothmix.config import FUSED, Engine
 from smoothmix.inference.fusion import FusedConvolution, folded, fused
 from smoothmix.inference.prepare import engine_name, microbatch_size, prepare_network
 from smoothmix.noise import addresses as randomness
@@ -107,8 +108,8 @@ def test_a_sampler_counts_nearly_the_same_votes_with_either_engine() -> None:
     torch.manual_seed(3)
     model, image = with_statistics(NETWORKS["in place"]()), torch.rand(3, 32, 32)
     votes = []
-    for engine in ("auto", "eager"):
-        smoothed = Smoothed(model, sigma=0.5, num_classes=5, engine=engine)  # type: ignore[arg-type]
+    for engine in get_args(Engine):
+        smoothed = Smoothed(model, sigma=0.5, num_classes=5, engine=engine)
         with smoothed.open(image.shape, seed=0) as sampler:
             votes.append(sampler.votes(image, 0, Domain.ESTIMATION, stop=1000))
     assert np.abs(votes[0] - votes[1]).sum() <= 4
@@ -136,7 +137,7 @@ class Branches(nn.Module):
 
 
 class Overwrites(nn.Module):
-    """Changes what a convolution has read, before the addition that the convolution would be moved to."""
+    """Changes a convolution's input before the addition that the convolution would move to."""
 
     def __init__(self) -> None:
         super().__init__()

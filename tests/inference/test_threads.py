@@ -1,4 +1,4 @@
-"""Anyone's network, run by many threads at once: its votes are those of one thread, and it is left as it was."""
+"""Anyone's network, run by many threads at once: the votes of one thread, and no change to it."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_one_classifier_may_be_asked_by_many_threads(four_threads: None) -> None
     assert set(threads) == {4}
 
 
-def test_networks_of_other_threads_run_on_while_one_is_looked_at() -> None:
-    """Looking at a network wraps the methods of all others for a moment."""
+def test_networks_of_other_threads_run_on_while_one_is_traced() -> None:
+    """Tracing a network wraps the methods of all others for a moment."""
     original, ours, theirs = (
         nn.Module.__call__,
         networks.build("cifar_resnet20"),

@@ -1,4 +1,4 @@
-"""Weights in files: they come back as they were, land where they belong, and nothing in a file is run."""
+"""Weights in files: what is saved is loaded, what does not fit is refused, no code is run."""
 
 from __future__ import annotations
 
@@ -8,54 +8,22 @@ import pickle
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from smoothmix.errors import CheckpointError
 from smoothmix.networks import (
-    Network,
     build,
     import_checkpoint,
     load_weights,
     save_weights,
     state_hash,
 )
-from smoothmix.networks.resnet import cifar_resnet
-
-LAYOUTS = [pytest.param(True, id="zip"), pytest.param(False, id="legacy")]
-IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
-def small() -> Network:
-    """A ResNet-8 with BatchNorm statistics that are not those of a fresh network."""
-    network = Network(build("cifar_resnet20").normalise, cifar_resnet(1, 3, 10)).eval()
-    for name, value in network.body.named_buffers():
-        if name.endswith(("running_mean", "running_var")):
-            value.uniform_(0.5, 1.5)
-    return network
-
-
-def prefixed(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return OrderedDict((prefix + name, value) for name, value in state.items())
-
-
-def save(content: object, path: Path, zipped: bool) -> Path:
-    torch.save(content, path, _use_new_zipfile_serialization=zipped)
-    return path
-
-
-def refusal(function: Callable[..., object], *args: object) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        function(*args)
-    sentence = str(caught.value)
-    assert "\n" not in sentence
-    return sentence
-
+from tests.helpers.weights import IMAGES, LAYOUTS, refusal, save, small
 
 # Our own files
 
@@ -143,97 +111,6 @@ def test_hash_changes_with_every_tensor_and_not_with_memory_format() -> None:
         )
         == 3
     )
-
-
-# Published checkpoints
-
-
-@pytest.mark.parametrize("zipped", LAYOUTS)
-@pytest.mark.parametrize("prefix", ["", "1.", "1.module.", "module.", "body."])
-@pytest.mark.parametrize("container", ["state_dict", "net", "model_state_dict", "model", None])
-def test_published_checkpoints_land(
-    tmp_path: Path, prefix: str, container: str | None, zipped: bool
-) -> None:
-    source, target = small(), small()
-    state = prefixed(source.body.state_dict(), prefix)
-    optimiser = torch.optim.SGD(source.parameters(), lr=0.1, momentum=0.9)
-    whole = {
-        "epoch": 90,
-        "arch": "cifar_resnet8",
-        container: state,
-        "optimizer": optimiser.state_dict(),
-    }
-    path = save(whole if container else state, tmp_path / "checkpoint.pth.tar", zipped)
-    assert not torch.equal(source(IMAGES), target(IMAGES))
-    imported = import_checkpoint(path, target)
-    assert torch.equal(source(IMAGES), target(IMAGES))
-    assert (imported.epoch, imported.arch) == ((90, "cifar_resnet8") if container else (None, None))
-    assert (imported.placed, imported.unplaced, imported.missing) == (len(state), (), ())
-    assert not imported.by_order
-
-
-def test_names_without_a_place_are_reported_and_lacking_counters_tolerated(tmp_path: Path) -> None:
-    source, target = small(), small()
-    state = {
-        name: value for name, value in source.body.state_dict().items() if "num_batches" not in name
-    }
-    path = save({"0.mean": torch.zeros(3), **prefixed(state, "1.")}, tmp_path / "c", True)
-    imported = import_checkpoint(path, target)
-    assert imported.unplaced == ("0.mean",)
-    assert imported.missing
-    assert all(name.endswith("num_batches_tracked") for name in imported.missing)
-    assert imported.placed == len(state)
-    assert torch.equal(source(IMAGES), target(IMAGES))
-
-
-@pytest.mark.parametrize("left_out", ["fc.bias", "layer2.0.bn1.running_var"])
-def test_lacking_weights_and_statistics_are_refused(tmp_path: Path, left_out: str) -> None:
-    target, state = small(), small().body.state_dict()
-    del state[left_out]
-    before = state_hash(target)
-    assert f"lacks 1 ({left_out})" in refusal(
-        import_checkpoint, save(state, tmp_path / "c", True), target
-    )
-    assert state_hash(target) == before
-
-
-def test_other_number_of_classes_is_refused_with_shapes(tmp_path: Path) -> None:
-    path = save(prefixed(small().body.state_dict(), "1."), tmp_path / "c", True)
-    target = Network(nn.Identity(), cifar_resnet(1, 3, 100))
-    assert "fc.weight [10, 64] for [100, 64]" in refusal(import_checkpoint, path, target)
-
-
-def test_other_names_in_the_same_order_are_placed_by_order(tmp_path: Path) -> None:
-    source, target = build("lenet"), build("lenet")
-    plain = zip(("1.0", "1.3", "1.7", "1.9"), ("conv1", "conv2", "fc1", "fc2"), strict=True)
-    state = {
-        f"{a}.{k}": source.body.get_parameter(f"{b}.{k}")
-        for a, b in plain
-        for k in ("weight", "bias")
-    }
-    imported = import_checkpoint(
-        save({"state_dict": state, "epoch": 3}, tmp_path / "c", False), target
-    )
-    assert (imported.by_order, imported.placed) == (True, 8)
-    assert state_hash(source) == state_hash(target)
-
-
-def test_order_is_followed_only_where_it_cannot_mislead(tmp_path: Path) -> None:
-    state = small().body.state_dict()
-    blocks = {
-        name: ".".join(name.split(".")[:2]) if name.startswith("layer") else name for name in state
-    }
-    order = list(dict.fromkeys(blocks.values()))
-    shortcut_first = sorted(
-        state, key=lambda name: (order.index(blocks[name]), "downsample" not in name)
-    )
-    conv, scale, shift, *rest = state
-    for names in (list(state), shortcut_first, sorted(state), [conv, shift, scale, *rest]):
-        path = save({f"x.{name}": state[name] for name in names}, tmp_path / "c", True)
-        if names == list(state):
-            assert import_checkpoint(path, small()).by_order
-        else:
-            assert "has 56 unknown (x." in refusal(import_checkpoint, path, small())
 
 
 # Files that are not what they should be
@@ -366,8 +243,8 @@ def test_what_is_no_file_of_weights_is_said_in_a_sentence(tmp_path: Path, name: 
     (tmp_path / "text").write_text("hello " * 20)
     assert "not written by torch.save" in refusal(import_checkpoint, tmp_path / "text", small())
     sparse = save({"w": torch.zeros(3).to_sparse()}, tmp_path / "c", True)
-    told = refusal(import_checkpoint, sparse, small())
-    assert "more than plain tensors (torch._utils._rebuild_sparse_tensor)" in told
+    sentence = refusal(import_checkpoint, sparse, small())
+    assert "more than plain tensors (torch._utils._rebuild_sparse_tensor)" in sentence
     for content in ([1, 2], {"epoch": 3}, torch.zeros(3)):
         assert "holds no weights" in refusal(
             import_checkpoint, save(content, tmp_path / "c", True), small()

@@ -3,6 +3,7 @@
 from smoothmix.attacks.ddn import ddn
 from smoothmix.attacks.gradients import fast_gradients
 from smoothmix.attacks.l2 import (
+    Constraint,
     Objective,
     ball,
     clamp_pixels,
@@ -15,6 +16,7 @@ from smoothmix.attacks.l2 import (
 )
 
 __all__ = [
+    "Constraint",
     "Objective",
     "ball",
     "clamp_pixels",

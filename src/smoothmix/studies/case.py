@@ -109,6 +109,7 @@ class Case:
         import torch
 
         from smoothmix.attacks import (
+            Constraint,
             ball,
             clamp_pixels,
             l2_ascent,
@@ -126,7 +127,7 @@ class Case:
         device = self.sampler.device
         x = self.image[None].to(device)
         # Pixels are clamped last: that moves every point towards x, so that it stays in the ball.
-        constraints = [clamp_pixels]
+        constraints: list[Constraint] = [clamp_pixels]
         if attack.epsilon is not None:
             constraints.insert(0, ball(x, attack.epsilon))
         *_, last = l2_ascent(

@@ -1,4 +1,4 @@
-"""The quick way through networks of ours in attacks: the noise seen once by the first convolution."""
+"""Logits of many images with one noise: the fast path gives what the plain path gives."""
 
 from __future__ import annotations
 
