@@ -48,7 +48,7 @@ class TestCommand:
         first = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "1024")
         assert first.code == 0, first.err
         assert "anytime, radii 0.1, 0.25 decided and at most 1,024 draws" in first.out
-        assert "draws an image on average" in first.out
+        assert "draws per image on average" in first.out
         other = smoothmix(*base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096")
         assert other.code == 2
         assert "use them, or another --out, or --extend to draw further for its images" in other.err

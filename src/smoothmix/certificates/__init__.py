@@ -1,4 +1,4 @@
-"""Certificates: the row and the file, to be read and checked by anyone, without a network and without torch."""
+"""Certificates: rows and files, which anyone can read and check without a network. No torch."""
 
 from smoothmix.certificates.file import Certificates, Writer, read, writing
 from smoothmix.certificates.row import (

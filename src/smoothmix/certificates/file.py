@@ -41,7 +41,7 @@ from smoothmix.runs.folder import RunFolder
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
 LARGEST_FILE = 2**28
-"""Bytes, unpacked: twice what ImageNet's validation split takes with votes for 100 classes per image."""
+"""Bytes, unpacked: twice what ImageNet's validation split takes with votes for 100 classes."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 
 from smoothmix._io.locks import is_held
-from smoothmix.certificates.file import read
+from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.partial import Journal, PartialVotes
 from smoothmix.certificates.row import Certificate
 from smoothmix.certificates.settings import FileSettings, differences, settings_path
@@ -20,7 +20,7 @@ from smoothmix.stats.anytime import next_total
 
 
 def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> None:
-    """Copy partial votes that an earlier version left beside a certificate file into its journal."""
+    """Copy the partial votes that an earlier version left beside a file into its journal."""
     old = path.with_name(f"{path.stem}-begun.tsv")
     if not old.exists() or is_held(old):
         return
@@ -32,6 +32,24 @@ def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> No
     # Someone may have given this name to a certificate file of other settings.
     if file.settings is None or differences(file.settings, settings):
         return
+    # Ranges of draws make this safe to repeat, should the process die before the file is deleted.
+    journal.append(_new_votes(file, settings, journal))
+    if any(_is_surely_unfinished(row, settings) for row in file.rows):
+        # The rows first: without settings they cannot be taken for those of another run.
+        old.unlink(missing_ok=True)
+        settings_path(old).unlink(missing_ok=True)
+        return
+    warnings.warn(
+        f"{old}: its votes are used, but it may be a certificate file of yours, so it is kept; "
+        "delete it if you do not need it",
+        stacklevel=3,
+    )
+
+
+def _new_votes(
+    file: Certificates, settings: FileSettings, journal: Journal
+) -> dict[int, PartialVotes]:
+    """The votes of resumable images that the journal does not hold."""
     known = journal.read()
     new = {}
     for row in file.rows:
@@ -40,17 +58,7 @@ def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> No
         votes = PartialVotes.of_row(row)
         if row.idx not in known or known[row.idx].drawn < votes.drawn:
             new[row.idx] = votes
-    journal.append(new)
-    if any(_is_surely_unfinished(row, settings) for row in file.rows):
-        # The rows first: without settings they cannot be taken for those of another run.
-        old.unlink(missing_ok=True)
-        settings_path(old).unlink(missing_ok=True)
-    else:
-        warnings.warn(
-            f"{old}: its votes are used, but it may be a certificate file of yours, so it is kept; "
-            "delete it if you do not need it",
-            stacklevel=3,
-        )
+    return new
 
 
 def _can_be_resumed(row: Certificate, settings: FileSettings) -> bool:
@@ -81,7 +89,7 @@ def _is_surely_unfinished(row: Certificate, settings: FileSettings) -> bool:
 
 
 def _is_checked_after(draws: int, settings: FileSettings) -> bool:
-    """Whether the stopping rules are checked after so many draws: an image is finished then only."""
+    """Whether stopping rules are checked after so many draws: only then is an image finished."""
     certification = settings.certification
     checked = 0
     while checked < draws:

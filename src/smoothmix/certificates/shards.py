@@ -173,6 +173,7 @@ class ShardedRun:
         If a process died after it had written the whole file, what it left is removed.
         """
         try:
+            # All locks at once: nobody may add a row while the shards are read and removed.
             with ExitStack() as held:
                 held.enter_context(exclusive(self.path))
                 shards: Sequence[Shard] = self.shards
@@ -200,6 +201,7 @@ class ShardedRun:
         if before.settings is None or merged.settings is None:
             return merged
         lost = {row.idx for row in before.rows} - {row.idx for row in merged.rows}
+        # The whole file would be replaced, and with it rows that someone has added meanwhile.
         if lost:
             raise CertificateError(
                 f"{self.path}: has image {min(lost)}, which none of its shards has"
@@ -221,30 +223,35 @@ def split_run(
     # Before the whole file is examined: once that exists, its shards disappear.
     started = started_shards(path, settings)
     _refuse_another_whole(path, settings)
-    counts = sorted({shard.count for shard in started})
     count = requested or min(default, len(settings.indices))
-    if counts:
-        count = counts[0]
+    if started:
+        count = min(shard.count for shard in started)
     shards = tuple(Shard(path, number, count) for number in range(1, count + 1))
     run = ShardedRun(path, settings, shards)
     if run.complete:
         return run
-    if len(counts) > 1:
-        raise UsageError(
-            f"{path}: is split into {counts[0]} and into {counts[1]} shards; "
-            "delete the files of one kind"
-        )
-    if requested not in (None, count):
-        raise UsageError(
-            f"{path}: is split into {count} shards already: give --shard number/{count}"
-        )
+    _refuse_another_split(path, started, requested)
     for shard in started:
         _refuse_more_images(shard, settings)
+        # Damage is found here, before hours are spent on the other shards.
         _read(shard)
     # While shards are merged they disappear, and then the run is complete.
     if being_written and run.unfinished and not run.complete:
         raise InUseError(f"{path}: another smoothmix process is writing it as one file")
     return run
+
+
+def _refuse_another_split(path: Path, started: Sequence[Shard], requested: int | None) -> None:
+    counts = sorted({shard.count for shard in started})
+    if len(counts) > 1:
+        raise UsageError(
+            f"{path}: is split into {counts[0]} and into {counts[1]} shards; "
+            "delete the files of one kind"
+        )
+    if counts and requested not in (None, counts[0]):
+        raise UsageError(
+            f"{path}: is split into {counts[0]} shards already: give --shard number/{counts[0]}"
+        )
 
 
 def _refuse_another_whole(path: Path, settings: FileSettings) -> None:
@@ -275,6 +282,7 @@ def _read(shard: Shard) -> Certificates | None:
             return None
         return read(shard.path)
     except UsageError:
+        # It was removed since its rows were counted.
         return None
     except CertificateError as error:
         raise CertificateError(f"{error}; {REPAIR}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
@@ -74,7 +75,7 @@ def certify_together(
             on_progress=on_progress,
         )
         return Outcome(file)
-    numbers: tuple[int, ...] | None = None
+    numbers: tuple[int, ...] = ()
     requested = None
     if shards:
         numbers, requested = parse_shards(shards)
@@ -83,20 +84,28 @@ def certify_together(
     if run.complete:
         # A process that died after the merge may have left shards.
         run.merge()
-    chosen = [shard for shard in run.shards if numbers is None or shard.number in numbers]
-    own = chosen[world.rank :: world.size]
-    # The shards of other processes come last: those may only be slower to start.
-    others = [shard for shard in chosen if shard not in own]
     worker = _Worker(
         sampler=sampler,
         dataset=dataset,
         run=run,
-        chosen=(*own, *others),
+        chosen=_chosen_shards(run, numbers, world),
+        # Whoever names shards wants these and no others, which may be certified days later.
         waits=not (world.alone and shards),
         limit=time_limit or TimeLimit(),
         on_progress=on_progress,
     )
     return worker.work()
+
+
+def _chosen_shards(run: ShardedRun, numbers: Sequence[int], world: World) -> tuple[Shard, ...]:
+    """The shards of these numbers, or all, in the order in which this process tries them."""
+    chosen = run.shards
+    if numbers:
+        chosen = tuple(shard for shard in run.shards if shard.number in numbers)
+    own = chosen[world.rank :: world.size]
+    # The shards of other processes come last: those may only be slower to start.
+    others = tuple(shard for shard in chosen if shard not in own)
+    return own + others
 
 
 @final
@@ -129,22 +138,33 @@ class _Worker:
         worked = False
         pause = FIRST_PAUSE
         while not self.run.complete:
-            remaining = self._remaining()
-            in_time = time.monotonic() < self._end
-            if in_time and any(self._certify(shard) for shard in remaining):
+            if self._certify_any():
                 worked = True
                 pause = FIRST_PAUSE
                 continue
-            waits = in_time and self.waits and bool(remaining)
-            if self.run.unfinished and not waits:
+            if self.run.unfinished:
+                if not self._may_wait():
+                    break
+            elif self.run.merge():
                 break
-            if not self.run.unfinished and self.run.merge():
-                break
-            numbers = ", ".join(str(shard.number) for shard in remaining)
-            self._report(None, Progress(0, 0, f"waiting for other processes with shard {numbers}"))
+            self._report_waiting()
+            # Others may need hours: the pauses grow, and a file system over a network gets rest.
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         return self._outcome(worked)
+
+    def _certify_any(self) -> bool:
+        """Certify the first shard that is free; False if there is none, or no time."""
+        if not self._has_time():
+            return False
+        return any(self._certify(shard) for shard in self._remaining())
+
+    def _has_time(self) -> bool:
+        return time.monotonic() < self._end
+
+    def _may_wait(self) -> bool:
+        """Whether shards of other processes may still come to this one."""
+        return self.waits and self._has_time() and bool(self._remaining())
 
     def _remaining(self) -> list[Shard]:
         return [shard for shard in self.chosen if shard.remaining(self.run.settings)]
@@ -170,11 +190,17 @@ class _Worker:
                     on_progress=lambda progress: self._report(shard, progress),
                 )
         except InUseError:
+            # Another process was faster; it holds the lock as long as it lives.
             return False
         return True
 
+    def _report_waiting(self) -> None:
+        numbers = ", ".join(str(shard.number) for shard in self._remaining())
+        self._report(None, Progress(0, 0, f"waiting for other processes with shard {numbers}"))
+
     def _report(self, current: Shard | None, progress: Progress) -> None:
         """Report the progress of all chosen shards: that of the current one, and others' rows."""
+        # Rows of others are counted now and then only: there may be thousands of files.
         if current is None or time.monotonic() - self._counted_at > SECONDS_BETWEEN_COUNTS:
             others = [shard for shard in self.chosen if shard != current]
             self._rows_elsewhere = sum(rows_in(shard.path) for shard in others)
@@ -189,7 +215,7 @@ class _Worker:
         if self.run.complete:
             return Outcome(read(self.run.path), self.chosen)
         remaining = self._remaining()
-        if remaining and not worked and time.monotonic() < self._end:
+        if remaining and not worked and self._has_time():
             raise InUseError(f"{remaining[0].path}: another smoothmix process is writing it")
         if remaining and not any(rows_in(shard.path) for shard in self.chosen):
             raise unfinished(self.run.path)

@@ -57,7 +57,7 @@ def bench(
     shape
         Channels, height and width of the images, such as --shape 3,224,224, for your own network.
     data
-        A data set with images of this shape and as many classes, instead of --shape and --num-classes.
+        A data set with such images and classes, instead of --shape and --num-classes.
     data_dir
         Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache.
     n
@@ -136,11 +136,8 @@ def _shape_and_classes(
     """Shape of the network's images, and number of its classes."""
     from smoothmix.cli.models import choose_data
 
-    given = parse_numbers(shape)
-    is_shape = len(given) in (0, 3) and all(side >= 1 and side.is_integer() for side in given)
-    require(is_shape, f"a shape is written like --shape 3,224,224, got {' '.join(shape or ())}")
-    require(not given or where.data is None, "give --shape or --data, not both")
-    image_shape = tuple(int(side) for side in given) or loaded.shape
+    require(not shape or where.data is None, "give --shape or --data, not both")
+    image_shape = _parsed_shape(shape) or loaded.shape
     num_classes = loaded.num_classes
     if where.data is not None:
         dataset = choose_data(loaded, where)
@@ -155,6 +152,13 @@ def _shape_and_classes(
             "--num-classes is needed with --shape: the classes of your network are not known"
         )
     return image_shape, num_classes
+
+
+def _parsed_shape(texts: Sequence[str] | None) -> tuple[int, ...]:
+    sides = parse_numbers(texts)
+    is_shape = len(sides) in (0, 3) and all(side >= 1 and side.is_integer() for side in sides)
+    require(is_shape, f"a shape is written like --shape 3,224,224, got {' '.join(texts or ())}")
+    return tuple(int(side) for side in sides)
 
 
 def _rounded(number: float) -> str:
@@ -185,6 +189,7 @@ def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
         else:
             lines.append("bf16 gains nothing here")
     if draws / first.rate > LONG:
+        # A fixed number of draws spends most of them on images that were clear long before.
         lines.append(
             "`--mode anytime --radii 0.5` answers one question with tens of times fewer draws"
         )

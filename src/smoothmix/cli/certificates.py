@@ -107,7 +107,13 @@ def recompute(file: Path, /, *, alpha: float, out: Path | None = None) -> None:
 
 
 @app.command
-def export(file: Path, /, *, format: Literal["cohen"] = "cohen", out: Path | None = None) -> None:  # noqa: A002
+def export(
+    file: Path,
+    /,
+    *,
+    format: Literal["cohen"] = "cohen",  # noqa: A002 - the option is called --format
+    out: Path | None = None,
+) -> None:
     """Write a log that other tools for randomized smoothing read.
 
     Parameters
