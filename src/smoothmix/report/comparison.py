@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,10 +21,16 @@ from smoothmix.analysis import (
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
 from smoothmix.report.commands import commands
-from smoothmix.report.curves import histogram, probability_curve, radius_curve, training_curves
+from smoothmix.report.curves import (
+    histogram,
+    multiples,
+    probability_curve,
+    radius_curve,
+    training_curves,
+)
 from smoothmix.report.published import published_row
 from smoothmix.report.settings import settings_by_group
-from smoothmix.report.views import Difference, RunView
+from smoothmix.report.views import Difference, PublishedRow, RunView
 
 MOST_COLUMNS = 8
 """Radii in a table, unless others are requested."""
@@ -36,7 +43,7 @@ class Choices:
     radii: Sequence[float] = ()
     """Radii of the table's columns; empty for round ones up to the largest certified radius."""
     baseline: str = ""
-    """Name of the run that others are compared with; by default Gaussian training at the same sigma."""
+    """Name of the run that others are compared with; by default Gaussian training at that sigma."""
     confidence: float = CONFIDENCE
     """Of the intervals over images."""
     rho: float = 0.001
@@ -70,7 +77,7 @@ class Comparison:
     data_dir: Path | None = None
     """Folder of the data set, for sections that show images."""
     certified_differently: Collection[float | None] = ()
-    """Noise levels whose runs were certified with different settings, so that they are not ranked."""
+    """Noise levels whose runs were certified with different settings, so they are not ranked."""
     runners_up: Mapping[float | None, Difference] = field(default_factory=dict)
     """By noise level: the lead of the highest ACR over the second, where the two share images."""
 
@@ -78,6 +85,21 @@ class Comparison:
     def comparable(self) -> bool:
         """Whether the runs of each noise level were certified with the same settings."""
         return not self.certified_differently
+
+    @property
+    def differences(self) -> list[Difference]:
+        """The differences from baselines, of the runs that have one."""
+        return [run.difference for run in self.runs if run.difference]
+
+    @property
+    def published(self) -> list[PublishedRow]:
+        """The paper's rows, of the runs that have one."""
+        return [run.published for run in self.runs if run.published]
+
+    @property
+    def abstention_known(self) -> bool:
+        """Whether any run measured how often it abstains."""
+        return any(run.abstention for run in self.runs)
 
     @property
     def out_of_reach(self) -> bool:
@@ -105,11 +127,17 @@ def compare_runs(
     every = _with_unique_names(every)
     radii = table_radii(every, choices)
 
+    # Only runs of one noise level compete: a larger sigma allows larger radii by itself.
     levels: dict[float | None, list[Measured]] = {}
+    paper_rounding = False
     for measured in every:
         levels.setdefault(measured.sigma, []).append(measured)
+        paper_rounding = paper_rounding or measured.paper_rounding
+    certified_differently = []
     runners_up = {}
     for sigma, files in levels.items():
+        if what_differs(files):
+            certified_differently.append(sigma)
         lead = _lead_over_second(files, choices)
         if lead is not None:
             runners_up[sigma] = lead
@@ -119,22 +147,26 @@ def compare_runs(
         radii=radii,
         confidence=choices.confidence,
         rho=choices.rho,
-        paper_rounding=any(measured.paper_rounding for measured in every),
+        paper_rounding=paper_rounding,
         warnings=warnings_about(every),
         runs=_views(every, radii, choices),
         measured=every,
         data_dir=data_dir,
-        certified_differently=[sigma for sigma, files in levels.items() if what_differs(files)],
+        certified_differently=certified_differently,
         runners_up=runners_up,
     )
 
 
+def _name(measured: Measured) -> str:
+    return measured.name
+
+
 def _with_unique_names(every: Sequence[Measured]) -> list[Measured]:
     """The files with their sigma in the name where several share a name."""
-    names = [measured.name for measured in every]
+    counts = Counter(map(_name, every))
     renamed = []
     for measured in every:
-        if names.count(measured.name) > 1 and measured.sigma:
+        if counts[measured.name] > 1 and measured.sigma:
             measured = replace(measured, name=f"{measured.name}, sigma {measured.sigma:g}")
         renamed.append(measured)
     return renamed
@@ -145,21 +177,23 @@ def table_radii(every: Sequence[Measured], choices: Choices) -> list[float]:
     if choices.radii:
         return sorted(set(choices.radii))
     largest = max(float(measured.counted.max()) for measured in every)
+    # Nothing is certified at any radius beyond 0.
     if not largest:
         return [0.0]
-    step = _round_step(largest)
-    return [round(step * k, 9) for k in range(int(largest / step) + 1)]
+    return multiples(_round_step(largest), up_to=largest)
 
 
 def _round_step(largest: float) -> float:
     """The smallest of 1, 2, 5 times a power of ten that gives few enough columns."""
-    steps = [float(f"{digit}e{power}") for power in range(-6, 7) for digit in (1, 2, 5)]
-    if largest >= 0.5:
-        # Quarters come first, as in the paper.
-        steps = [0.25, *(step for step in steps if step >= 0.5)]
-    for step in steps:
-        if largest / step < MOST_COLUMNS:
-            return step
+    # Quarters come first, as in the paper.
+    if 0.5 <= largest < 0.25 * MOST_COLUMNS:
+        return 0.25
+    for power in range(-6, 7):
+        for digit in (1, 2, 5):
+            # From text, since 1e-3 is no exact product of 10s.
+            step = float(f"{digit}e{power}")
+            if largest / step < MOST_COLUMNS:
+                return step
     return largest / MOST_COLUMNS
 
 
@@ -175,7 +209,7 @@ def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices)
 
 
 def _named(name: str, every: Sequence[Measured]) -> Measured:
-    names = [measured.name for measured in every]
+    names = list(map(_name, every))
     require(name in names, f"no model is called {name!r}: there are {', '.join(names)}")
     return every[names.index(name)]
 
@@ -193,20 +227,21 @@ def _default_baseline(measured: Measured, every: Sequence[Measured]) -> Measured
 
 
 def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
-    differences: dict[int, Difference] = {}
+    arrays = []
     baselines = {}
     gaps = {}
     for position, measured in enumerate(every):
+        arrays.append(measured.counted)
         baseline = baseline_of(measured, every, choices)
         by_image = None if baseline is None else paired_by_image(measured, baseline)
         if baseline is not None and by_image is not None:
             baselines[position] = baseline
             gaps[position] = by_image
 
-    # One call for all of them: arrays of one length share their bootstrap resamples, which is fast.
-    arrays = [measured.counted for measured in every]
+    # One call for all of them: arrays of one length share their bootstrap resamples.
     estimates = means_of([*arrays, *gaps.values()], confidence=choices.confidence)
     acrs = estimates[: len(every)]
+    differences: dict[int, Difference] = {}
     for position, gap in zip(gaps, estimates[len(every) :], strict=True):
         versus = baselines[position].name
         differences[position] = Difference(versus=versus, images=len(gaps[position]), acr=gap)
@@ -279,5 +314,4 @@ def _accuracy_bound(
         return None
     shares = [share.value for share in accuracy]
     alpha = measured.settings.certification.alpha
-    bounds = accuracy_bound(shares, len(measured), alpha=alpha, rho=rho)
-    return [float(bound) for bound in bounds]
+    return list(map(float, accuracy_bound(shares, len(measured), alpha=alpha, rho=rho)))

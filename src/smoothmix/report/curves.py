@@ -22,9 +22,23 @@ def radius_curve(
     """Certified accuracy at every radius that the page's slider can be set to, and at `radii`."""
     longest = _longest(every)
     step = slider_step(longest)
-    grid = [round(step * k, 9) for k in range(math.ceil(longest / step) + 2)]
-    x = sorted({*grid, *(round(radius, 9) for radius in radii)})
+    # One step beyond the end, where every curve is 0.
+    grid = multiples(step, up_to=step * (math.ceil(longest / step) + 1))
+    # The radii of the table as well, so that table and chart cannot disagree.
+    table = [round(radius, 9) for radius in radii]
+    x = sorted({*grid, *table})
     return Curve(x=x, y=measured.accuracy_at(x).tolist())
+
+
+def multiples(step: float, *, up_to: float) -> list[float]:
+    """0, step, 2 step, ... without the noise of floating point.
+
+    >>> multiples(0.1, up_to=0.35)
+    [0.0, 0.1, 0.2, 0.3]
+    """
+    # A hair more, so that rounding does not lose the last one.
+    count = math.floor(up_to / step * (1 + 1e-12))
+    return [round(step * k, 9) for k in range(count + 1)]
 
 
 def slider_step(longest: float) -> float:
@@ -44,8 +58,8 @@ def probability_curve(measured: Measured) -> Curve | None:
     """Share of images classified correctly with p_A of at least x; None where p_A is not known."""
     if not np.isfinite(measured.probability[measured.correct]).any():
         return None
-    draws = max((row.n for row in measured.file.rows if row.n), default=USUAL_DRAWS)
-    most = 1 - 1 / draws
+    draws = max((row.n or 0 for row in measured.file.rows), default=0)
+    most = 1 - 1 / (draws or USUAL_DRAWS)
     # Evenly spaced in the number of nines, since large radii come from p_A close to 1.
     lacking = np.logspace(math.log10(0.5), math.log10(1 - most), 90)
     x = [*(1 - lacking[:-1]).tolist(), most]
@@ -54,6 +68,7 @@ def probability_curve(measured: Measured) -> Curve | None:
 
 def histogram(measured: Measured, every: Sequence[Measured]) -> Curve:
     """Shares of all images by radius; misclassified ones are in no bin."""
+    # All runs share their bins; rounding must leave no radius beyond the last edge.
     edges = np.linspace(0, _longest(every) * (1 + 1e-9), BINS + 1)
     counts, _ = np.histogram(measured.radius[measured.correct], bins=edges)
     return Curve(x=edges[:-1].tolist(), y=(counts / len(measured)).tolist())
@@ -64,8 +79,12 @@ def training_curves(measured: Measured) -> Training | None:
     lines = measured.training
     if not lines:
         return None
-    epochs = [int(line.get("epoch", number)) for number, line in enumerate(lines, start=1)]
-    parts_by_epoch = [line.get("parts", {}) for line in lines]
+    epochs = []
+    parts_by_epoch = []
+    for number, line in enumerate(lines, start=1):
+        epochs.append(int(line.get("epoch", number)))
+        parts_by_epoch.append(line.get("parts", {}))
+    # A method may add a part of its loss in a later epoch.
     part_names = sorted(set().union(*parts_by_epoch))
     return Training(
         epochs=epochs,

@@ -34,13 +34,19 @@ def summary_grid(comparison: Comparison, *, wide: bool = False) -> Grid:
         different = {_setting(run, name).shown for run in comparison.runs}
         if wide or len(different) > 1:
             shown_settings.append(name)
-    fields = _fields(comparison, shown_settings, wide=wide)
-    columns = [column for field in fields for column in field.columns]
-    rows = [_row(run, fields) for run in comparison.runs]
+    fields = [
+        *_identity_fields(shown_settings),
+        *_radius_fields(comparison, wide=wide),
+        *_accuracy_fields(comparison, wide=wide),
+        *_published_fields(comparison, wide=wide),
+    ]
+    columns: list[Column] = []
+    for field in fields:
+        columns += field.columns
     grid = Grid(
         title=comparison.title,
         columns=tuple(columns),
-        rows=tuple(rows),
+        rows=tuple(_row(run, fields) for run in comparison.runs),
         notes=(*_shared_settings(comparison, shown_settings), *_notes(comparison, wide=wide)),
     )
     # Nothing may be called better where runs were certified with different settings.
@@ -48,38 +54,63 @@ def summary_grid(comparison: Comparison, *, wide: bool = False) -> Grid:
 
 
 def _row(run: RunView, fields: Sequence[Field]) -> Row:
-    cells = [cell for field in fields for cell in field.cells(run)]
+    cells: list[Cell] = []
+    for field in fields:
+        cells += field.cells(run)
     return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
 
 
-def _fields(comparison: Comparison, shown_settings: Sequence[str], *, wide: bool) -> list[Field]:
-    """The columns of the table. People are spared those that no run has a number for."""
+def _identity_fields(shown_settings: Sequence[str]) -> list[Field]:
     fields = [Field((Column(name="model", key="model"),), lambda run: (Cell(run.name),))]
-    fields += [_setting_field(name) for name in shown_settings]
-    fields.append(_estimate_field("ACR", "acr", _acr, wide=wide, judged=True))
-    if any(run.difference for run in comparison.runs):
-        fields.append(_estimate_field("vs baseline", "difference", _difference, wide=wide))
-        if wide:
-            fields.append(Field((Column(name="baseline", key="baseline"),), _baseline))
+    for name in shown_settings:
+        fields.append(_setting_field(name))
+    return fields
+
+
+def _radius_fields(comparison: Comparison, *, wide: bool) -> list[Field]:
+    fields = [_estimate_field("ACR", "acr", _acr, wide=wide, judged=True)]
+    if not comparison.differences:
+        return fields
+    fields.append(_estimate_field("vs baseline", "difference", _difference, wide=wide))
+    if wide:
+        # People find the names of the baselines in the notes.
+        fields.append(Field((Column(name="baseline", key="baseline"),), _baseline))
+    return fields
+
+
+def _accuracy_fields(comparison: Comparison, *, wide: bool) -> list[Field]:
+    fields = []
     for position, radius in enumerate(comparison.radii):
         fields.append(_accuracy_field(comparison, position, radius_text(radius), wide=wide))
-    if wide or any(run.abstention for run in comparison.runs):
+    # Programs get the same columns every time; people are spared empty ones.
+    if wide or comparison.abstention_known:
         fields.append(_estimate_field("abstains", "abstention", _abstention, wide=wide))
-    published = [run.published for run in comparison.runs if run.published]
-    if published:
-        column = Column(name="published ACR", key="published_acr")
-        fields.append(Field((column,), _published_acr))
-    if published and (wide or any(row.deviations_away is not None for row in published)):
+    return fields
+
+
+def _published_fields(comparison: Comparison, *, wide: bool) -> list[Field]:
+    if not comparison.published:
+        return []
+    fields = [Field((Column(name="published ACR", key="published_acr"),), _published_acr)]
+    distances_known = any(row.deviations_away is not None for row in comparison.published)
+    if wide or distances_known:
         column = Column(name="seed deviations away", key="deviations_away")
         fields.append(Field((column,), _deviations_away))
     return fields
 
 
+def _short(value: float | None) -> Decimal | None:
+    """The number with as few digits as it needs: 1, not 1.0."""
+    if value is None:
+        return None
+    return Decimal(f"{value:g}")
+
+
 SETTINGS: Mapping[str, Callable[[RunView], Decimal | int | None]] = {
-    "sigma": lambda run: None if run.sigma is None else Decimal(f"{run.sigma:g}"),
+    "sigma": lambda run: _short(run.sigma),
     "images": lambda run: run.images,
     "n": lambda run: run.n,
-    "alpha": lambda run: None if run.alpha is None else Decimal(f"{run.alpha:g}"),
+    "alpha": lambda run: _short(run.alpha),
 }
 """Settings that the runs of a comparison mostly share."""
 
@@ -119,11 +150,14 @@ def _difference(run: RunView, wide: bool) -> tuple[Cell, ...]:
 
 
 def _baseline(run: RunView) -> tuple[Cell, ...]:
-    return (Cell(run.difference.versus if run.difference else None),)
+    if run.difference is None:
+        return (Cell(),)
+    return (Cell(run.difference.versus),)
 
 
 def _accuracy_field(comparison: Comparison, position: int, radius: str, *, wide: bool) -> Field:
     def cells(run: RunView, wide: bool) -> tuple[Cell, ...]:
+        # A program can tell by the largest radius what was out of reach.
         if wide:
             return _estimate_cells(_percent(run.accuracy[position]), digits=2, wide=True)
         within_reach = run.accuracy_within_reach(comparison.radii)[position]
@@ -144,9 +178,13 @@ def _published_acr(run: RunView) -> tuple[Cell, ...]:
 
 
 def _published_suffix(row: PublishedRow) -> str:
-    spread = "" if row.deviation is None else f" ± {row.deviation:.4f}"
-    mark = " *" if row.caution else ""
-    return spread + mark
+    suffix = ""
+    if row.deviation is not None:
+        suffix += f" ± {row.deviation:.4f}"
+    # A note below the table explains the asterisk.
+    if row.caution:
+        suffix += " *"
+    return suffix
 
 
 def _deviations_away(run: RunView) -> tuple[Cell, ...]:
@@ -170,7 +208,10 @@ def _estimate_cells(
     interval: bool = False,
     missing: str = "",
 ) -> tuple[Cell, ...]:
-    """A number and its interval: in three cells if `wide`, otherwise in one, with `interval` in brackets."""
+    """A number and its interval, in three cells if `wide`, otherwise in one.
+
+    With `interval` the one cell has the interval in brackets.
+    """
     if estimate is None:
         value = low = high = Cell(text=missing)
     else:
@@ -207,18 +248,20 @@ def _notes(comparison: Comparison, *, wide: bool) -> list[str]:
             f"a dash ({DASH}): no image could be certified at that radius "
             "with the run's number of noise samples"
         )
-    if not any(run.abstention for run in comparison.runs):
+    if not comparison.abstention_known:
         notes.append(
-            "abstention is not known: images misclassified in selection got no further noise samples"
+            "abstention is not known: images misclassified in selection "
+            "got no further noise samples"
         )
     return notes
 
 
 def _baseline_notes(comparison: Comparison) -> list[str]:
-    differences = [run.difference for run in comparison.runs if run.difference]
-    baselines = names_by_text(
-        (difference.versus, counted(difference.images, "image")) for difference in differences
-    )
+    pairs = []
+    for difference in comparison.differences:
+        pairs.append((difference.versus, counted(difference.images, "image")))
+    # Mostly all runs share one baseline and all images: one note then.
+    baselines = names_by_text(pairs)
     notes = []
     for images, names in baselines.items():
         notes.append(f"vs baseline: {', '.join(names)}, image by image on {images}")
@@ -227,13 +270,16 @@ def _baseline_notes(comparison: Comparison) -> list[str]:
 
 def _published_notes(comparison: Comparison, *, mark: str) -> list[str]:
     """What a reader must know before comparing runs with their published rows."""
-    pairs = [(run.name, run.published) for run in comparison.runs if run.published]
-    cautions = names_by_text((name, row.caution) for name, row in pairs)
-    remarks = names_by_text((name, row.note) for name, row in pairs)
+    cautions = []
+    remarks = []
+    for run in comparison.runs:
+        if run.published is not None:
+            cautions.append((run.name, run.published.caution))
+            remarks.append((run.name, run.published.note))
     notes = []
-    for caution, names in cautions.items():
+    for caution, names in names_by_text(cautions).items():
         notes.append(f"{mark}{', '.join(names)}, beside the published row: {caution}")
-    for remark, names in remarks.items():
+    for remark, names in names_by_text(remarks).items():
         notes.append(f"published beside {', '.join(names)}: {remark}")
     return notes
 

@@ -6,15 +6,15 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 
-from smoothmix.tables.grid import Cell, Grid, Value
+from smoothmix.tables.grid import Cell, Grid
 
 
 def to_markdown(grid: Grid) -> str:
     """The table for a README or a pull request."""
-    head = [_markdown_text(column.name) for column in grid.columns]
+    head = list(map(_markdown_text, grid.names))
     # Names to the left, numbers to the right.
     ruler = ["---"] + ["---:"] * (len(head) - 1)
     lines = [f"**{_markdown_text(grid.title)}**", "", _markdown_row(head), _markdown_row(ruler)]
@@ -46,19 +46,22 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _markdown_text(text: str) -> str:
     """The text with Markdown's special characters escaped."""
+    # Underscores within words and most other marks are harmless.
     for mark in "|*`":
         text = text.replace(mark, f"\\{mark}")
     return text.replace("\n", " ").replace("<", "&lt;")
 
 
 def to_latex(grid: Grid) -> str:
-    """The table in the paper's layout: booktabs, a rule between noise levels, bold and underlined cells."""
+    """The table in the paper's layout: booktabs, and a rule between noise levels."""
     words = _leading_word_columns(grid)
     align = "l" * words + "r" * (len(grid.columns) - words)
     lines = [f"% {grid.title}; needs booktabs"]
-    lines += [f"% {note}" for note in grid.notes_and_legend]
+    for note in grid.notes_and_legend:
+        # As comments: a caption is the author's own.
+        lines.append(f"% {note}")
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-    lines += [_latex_row([latex_text(column.name) for column in grid.columns]), r"\midrule"]
+    lines += [_latex_row(map(latex_text, grid.names)), r"\midrule"]
     for position, row in enumerate(grid.rows):
         if position > 0 and row.sigma != grid.rows[position - 1].sigma:
             lines.append(r"\midrule")
@@ -70,15 +73,9 @@ def to_latex(grid: Grid) -> str:
 def _leading_word_columns(grid: Grid) -> int:
     """How many columns from the left hold words rather than numbers; the first always counts."""
     count = 1
-    while count < len(grid.columns) and _holds_words([row.cells[count] for row in grid.rows]):
+    while count < len(grid.columns) and grid.holds_words(count):
         count += 1
     return count
-
-
-def _holds_words(column: Sequence[Cell]) -> bool:
-    has_word = any(isinstance(cell.value, str) for cell in column)
-    has_number = any(cell.number is not None for cell in column)
-    return has_word and not has_number
 
 
 def _latex_row(cells: Iterable[str]) -> str:
@@ -108,9 +105,17 @@ LATEX = {
     ">": r"\textgreater{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    **{character: rf"\{character}" for character in "&%$#_{}"},
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
 }
 """What TeX's special characters, and those it has no glyph for, are written as."""
+
+LATEX_TABLE = str.maketrans(LATEX)
 
 
 def latex_text(text: str) -> str:
@@ -119,14 +124,15 @@ def latex_text(text: str) -> str:
     >>> print(latex_text("eta_5 & 99.2 ± 0.1 %"))
     eta\_5 \& 99.2 $\pm$ 0.1 \%
     """
-    return "".join(LATEX.get(character, character) for character in text)
+    # In one pass, so that the backslashes of a replacement are not replaced again.
+    return text.translate(LATEX_TABLE)
 
 
 def to_csv(grid: Grid) -> str:
     """The table for programs: plain numbers under one line of column keys."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([column.key for column in grid.columns])
+    writer.writerow(grid.keys)
     for row in grid.rows:
         writer.writerow(map(_csv_value, row.cells))
     return stream.getvalue()
@@ -136,7 +142,7 @@ def _csv_value(cell: Cell) -> float | str:
     if cell.value is None:
         return ""
     if isinstance(cell.value, Decimal):
-        # All of its digits, and the sign of a difference. str() would use exponents for small numbers.
+        # All of its digits, and the sign of a difference; str() may use exponents.
         sign = "+" if cell.format.startswith("+") else ""
         return f"{cell.value:{sign}f}"
     return cell.value
@@ -144,17 +150,17 @@ def _csv_value(cell: Cell) -> float | str:
 
 def to_json(grid: Grid) -> str:
     """The table with its notes for programs."""
-    keys = [column.key for column in grid.columns]
     rows = []
     for row in grid.rows:
-        values = [_json_value(cell.value) for cell in row.cells]
-        rows.append(dict(zip(keys, values, strict=True)))
+        values = map(_json_value, row.cells)
+        rows.append(dict(zip(grid.keys, values, strict=True)))
     content = {"title": grid.title, "rows": rows, "notes": list(grid.notes)}
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def _json_value(value: Value) -> float | str | None:
+def _json_value(cell: Cell) -> float | str | None:
     """The value as JSON has it, which knows neither decimals nor infinity."""
+    value = cell.value
     if isinstance(value, Decimal):
         is_whole = value.as_tuple().exponent == 0
         return int(value) if is_whole else float(value)

@@ -12,12 +12,12 @@ Value = float | str | Decimal | None
 class Cell:
     """One entry of a table: a value, and how people read it.
 
-    >>> Cell(rounded(1.5, 4), suffix=" *").shown, Cell(0.12345, ".3g").shown, Cell(text="never").shown
-    ('1.5000 *', '0.123', 'never')
+    >>> Cell(rounded(1.5, 4), suffix=" *").shown, Cell(0.12345, ".3g").shown
+    ('1.5000 *', '0.123')
     """
 
     value: Value = None
-    """What programs read. None where there is nothing; a Decimal is written with all of its digits."""
+    """What programs read. None for nothing; a Decimal is written with all of its digits."""
 
     format: str = ""
     """How a number is formatted for people, such as ".3g"."""
@@ -37,6 +37,7 @@ class Cell:
     @property
     def shown(self) -> str:
         """The cell as people read it."""
+        # An empty text is a text, too: it hides the value from people.
         if self.text is not None:
             return self.text
         if self.value is None:
@@ -57,6 +58,7 @@ def rounded(value: float, digits: int) -> Decimal:
     >>> str(rounded(1.49996, 4)), str(rounded(-0.001, 1))
     ('1.5000', '0.0')
     """
+    # "z" turns -0.0 into 0.0: a difference that vanishes in print has no sign.
     return Decimal(f"{value:z.{digits}f}")
 
 
@@ -103,6 +105,27 @@ class Grid:
     """What bold and underlined mean, for the formats that have them."""
 
     @property
+    def names(self) -> list[str]:
+        """The headings of all columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def keys(self) -> list[str]:
+        """The names of all columns for programs."""
+        return [column.key for column in self.columns]
+
+    def holds_words(self, position: int) -> bool:
+        """Whether a column holds words rather than numbers, and so is aligned to the left."""
+        has_word = False
+        for row in self.rows:
+            cell = row.cells[position]
+            # One number makes it a column of numbers, whatever stands in for missing ones.
+            if cell.number is not None:
+                return False
+            has_word = has_word or isinstance(cell.value, str)
+        return has_word
+
+    @property
     def notes_and_legend(self) -> tuple[str, ...]:
         """The notes for formats with bold and underlined cells."""
         if not self.legend:
@@ -116,6 +139,7 @@ def radius_text(value: float) -> str:
     >>> radius_text(0.5), radius_text(0.125)
     ('0.50', '0.125')
     """
+    # As the paper prints its radii: 0.50, not 0.5.
     if round(value, 2) == value:
         return f"{value:.2f}"
     return f"{value:g}"

@@ -1,4 +1,4 @@
-"""Bold and underlined cells, as in the paper's tables: rows that beat Gaussian, or every baseline."""
+"""Bold and underlined cells as in the paper: rows that beat Gaussian, or every baseline."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ LEGEND = (
 
 
 def mark_improvements(grid: Grid) -> Grid:
-    """The table with bold cells where a row beats Gaussian, underlined where it beats all baselines.
+    """The table with cells bold if they beat Gaussian, underlined if they beat all baselines.
 
     Numbers are compared with the digits that are printed: what reads the same is not better.
     """
     rows = tuple(_mark_row(row, grid) for row in grid.rows)
-    return replace(grid, rows=rows, legend=LEGEND if _any_marked(rows) else "")
-
-
-def _any_marked(rows: Sequence[Row]) -> bool:
-    return any(cell.bold or cell.underlined for row in rows for cell in row.cells)
+    # A legend of marks that nothing has would only puzzle.
+    if rows == grid.rows:
+        return grid
+    return replace(grid, rows=rows, legend=LEGEND)
 
 
 def _mark_row(row: Row, grid: Grid) -> Row:
@@ -61,6 +60,12 @@ def _rivals(row: Row, grid: Grid) -> tuple[list[Row], list[Row]]:
 
 def _beats(cell: Cell, rivals: Sequence[Row], position: int) -> bool:
     """Whether a number is above those of all rivals that have one in the same column."""
-    numbers = [rival.cells[position].number for rival in rivals]
-    known = [float(number) for number in numbers if number is not None]
-    return cell.number is not None and bool(known) and float(cell.number) > max(known)
+    if cell.number is None:
+        return False
+    known = []
+    for rival in rivals:
+        number = rival.cells[position].number
+        if number is not None:
+            known.append(float(number))
+    # Without a rival there is nothing to beat.
+    return bool(known) and float(cell.number) > max(known)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from smoothmix.report.section import Trace
+from smoothmix.report.section import LegendEntry, Trace
 from smoothmix.report.views import Curve
 
 Layout = dict[str, Any]
@@ -25,8 +25,12 @@ def shares_at(curve: Curve, at: Sequence[float]) -> list[float]:
     The point before it would claim more than the certificates do.
     """
     positions = np.searchsorted(curve.x, at, side="left")
-    shares = np.append(curve.y, 0.0)[positions]
-    return [float(share) for share in shares]
+    return list(map(float, np.append(curve.y, 0.0)[positions]))
+
+
+def legend_of(runs: Iterable[int]) -> list[LegendEntry]:
+    """A legend of these runs."""
+    return [LegendEntry(run=run) for run in runs]
 
 
 def survival_trace(run: int, x: Sequence[float], y: Sequence[float]) -> Trace:

@@ -45,14 +45,17 @@ def confidence(comparison: Comparison) -> Section | None:
 
 
 def _chart(curves: dict[int, Curve]) -> Chart:
-    # The axis is the logarithm of 1 - p_A, from right to left: each further nine takes as much room.
-    first = min(_nines(curve.x[0]) for curve in curves.values())
-    last = max(1.0, *(_nines(curve.x[-1]) for curve in curves.values()))
+    # The axis is the logarithm of 1 - p_A, from right to left: each nine takes the same room.
+    first = math.inf
+    last = 1.0
+    for curve in curves.values():
+        first = min(first, _nines(curve.x[0]))
+        last = max(last, _nines(curve.x[-1]))
     lacking = [_round_up(10.0**-nines) for nines in np.linspace(first, last, POINTS + 1)]
+    probabilities = [1 - value for value in lacking]
     traces = []
     for position, curve in curves.items():
-        y = shares_at(curve, [1 - value for value in lacking])
-        traces.append(survival_trace(position, lacking, y))
+        traces.append(survival_trace(position, lacking, shares_at(curve, probabilities)))
     axis = {
         "title": "probability p<sub>A</sub> of the class under noise",
         "type": "log",
@@ -73,6 +76,7 @@ def _chart(curves: dict[int, Curve]) -> Chart:
             "yaxis": {"title": "share of images", **SHARE_AXIS},
             "hoverdistance": -1,
         },
+        # On a phone the longer labels would touch.
         narrow_layout={"xaxis": {**axis, **_ticks(whole_nines[::2], with_zero=with_zero)}},
     )
 
@@ -90,6 +94,7 @@ def _round_up(value: float) -> float:
 def _ticks(whole_nines: Sequence[int], *, with_zero: bool) -> Layout:
     places = [0.5]
     texts = [".5"]
+    # 0 has a place on the axis only where some curve begins near it.
     if with_zero:
         places.insert(0, 1.0)
         texts.insert(0, "0")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from smoothmix.report.comparison import Comparison
-from smoothmix.report.curves import slider_step
+from smoothmix.report.curves import multiples, slider_step
 from smoothmix.report.section import Chart, Section
 from smoothmix.report.sections.charts import ROOM, SHARE_AXIS, shares_at, survival_trace
 
@@ -25,10 +25,12 @@ def curves(comparison: Comparison) -> Section | None:
     slider = make_slider(comparison)
     grid = slider.steps
     traces = []
+    limits = []
+    images = []
     for position, run in enumerate(comparison.runs):
         traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
-    limits = [run.largest_radius for run in comparison.runs]
-    has_limits = any(limit is not None for limit in limits)
+        limits.append(run.largest_radius)
+        images.append(run.images)
     axis = {
         "title": "radius (L2)",
         "range": [0, slider.end * ROOM],
@@ -50,11 +52,11 @@ def curves(comparison: Comparison) -> Section | None:
         id="curves",
         title="Certified accuracy by radius",
         short_title="Curves",
-        text=TEXT + (DOTTED if has_limits else ""),
+        text=TEXT + DOTTED if any(limits) else TEXT,
         charts=[chart],
         template="curves.html",
         values={"slider": slider},
-        data={"limits": limits, "images": [run.images for run in comparison.runs]},
+        data={"limits": limits, "images": images},
         needs_scripts=True,
     )
 
@@ -70,8 +72,7 @@ class Slider:
     @property
     def steps(self) -> list[float]:
         """Every radius that it can be set to."""
-        count = round(self.end / self.step)
-        return [round(k * self.step, 9) for k in range(count + 1)]
+        return multiples(self.step, up_to=self.end)
 
 
 def make_slider(comparison: Comparison) -> Slider:
@@ -79,9 +80,14 @@ def make_slider(comparison: Comparison) -> Slider:
     furthest = max(comparison.radii, default=0.0)
     for run in comparison.runs:
         reached = [*run.curve.x, run.largest_radius or 0.0]
-        furthest = max(furthest, *(radius for radius in reached if math.isfinite(radius)))
+        furthest = max(furthest, *filter(math.isfinite, reached))
+    # Without any radius, an axis of length 1 is as good as any.
     furthest = furthest or 1.0
     step = slider_step(furthest)
-    start = comparison.radii[len(comparison.radii) // 2] if comparison.radii else 0.0
+    start = 0.0
+    if comparison.radii:
+        # At a radius in the middle runs differ most.
+        start = comparison.radii[len(comparison.radii) // 2]
+    # The end must be a whole number of steps, or the browser would not let the thumb reach it.
     end = round(math.ceil(furthest / step) * step, 6)
     return Slider(end=end, step=round(step, 9), start=start)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +79,11 @@ def gallery_section(made: Gallery) -> Section | None:
     """The section that shows a gallery; None where there is nothing to say."""
     if not made.images and not made.note:
         return None
-    counts = {}
-    for kind in KINDS:
-        counts[kind] = sum(kind in image.kinds for image in made.images)
+    counts = Counter(dict.fromkeys(KINDS, 0))
+    payload = []
+    for image in made.images:
+        counts.update(image.kinds)
+        payload.append(_payload(image))
     return Section(
         id="gallery",
         title="Test images",
@@ -87,7 +91,7 @@ def gallery_section(made: Gallery) -> Section | None:
         text=made.note,
         template="gallery.html",
         values={"total": len(made.images), "counts": counts},
-        data=[_payload(image) for image in made.images],
+        data=payload,
         needs_scripts=True,
     )
 
@@ -96,7 +100,7 @@ def _payload(image: GalleryImage) -> dict[str, Any]:
     """An image as the script reads it. Verdicts are plain lists, since there are many."""
     verdicts = []
     for verdict in image.verdicts:
-        votes = [list(vote) for vote in verdict.votes]
+        votes = list(map(list, verdict.votes))
         shown_radius = radius(verdict.radius)
         correct = int(verdict.correct)
         verdicts.append([verdict.run, verdict.predict, correct, shown_radius, votes, verdict.n])
@@ -146,9 +150,10 @@ def _kinds(every: Sequence[Measured]) -> dict[str, Mask]:
 
     The smallest radii are those of images that every model classifies correctly.
     """
-    predict = np.array([measured.predict for measured in every])
-    counted = np.array([measured.counted for measured in every])
+    predict = np.array(list(map(attrgetter("predict"), every)))
+    counted = np.array(list(map(attrgetter("counted"), every)))
     label = every[0].label
+    # An image that some model gets wrong has a radius of 0, which is no small radius.
     least = np.where((counted > 0).all(axis=0), counted.min(axis=0), np.inf)
     smallest = np.zeros(len(least), dtype=bool)
     smallest[np.argsort(least, kind="stable")[:IMAGES_PER_KIND]] = True
@@ -162,6 +167,7 @@ def _kinds(every: Sequence[Measured]) -> dict[str, Mask]:
 
 def _selected_rows(kinds: dict[str, Mask], count: int) -> list[int]:
     """Some images of every kind, or of all images where there is none of any kind."""
+    # An image may be of several kinds: it is shown once.
     selected: set[int] = set()
     for mask in kinds.values():
         selected.update(_evenly_spread(np.flatnonzero(mask)))
@@ -171,7 +177,7 @@ def _selected_rows(kinds: dict[str, Mask], count: int) -> list[int]:
 def _evenly_spread(rows: NDArray[np.int64]) -> list[int]:
     count = min(IMAGES_PER_KIND, len(rows))
     positions = np.linspace(0, len(rows) - 1, count).astype(int)
-    return [int(row) for row in rows[positions]]
+    return list(map(int, rows[positions]))
 
 
 def _gallery_image(
@@ -195,18 +201,22 @@ def _verdict(run: int, measured: Measured, row: int, dataset: Dataset | None) ->
     certificate = measured.file.rows[row]
     counts = certificate.counts or {}
     most_voted = sorted(counts.items(), key=lambda pair: -pair[1])[:VOTES_SHOWN]
+    votes = []
+    for class_index, count in most_voted:
+        votes.append((_class_name(class_index, dataset), count))
     predict = int(measured.predict[row])
     return Verdict(
         run=run,
         predict=None if predict == ABSTAIN else _class_name(predict, dataset),
         correct=bool(measured.correct[row]),
         radius=float(measured.radius[row]),
-        votes=[(_class_name(class_index, dataset), count) for class_index, count in most_voted],
+        votes=votes,
         n=certificate.n,
     )
 
 
 def _class_name(index: int, dataset: Dataset | None) -> str:
+    # The files may have classes that this data set does not name.
     if dataset is None or index >= len(dataset.class_names):
         return str(index)
     return dataset.class_names[index]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.comparison import Comparison
-from smoothmix.report.section import Chart, LegendEntry, Section, Trace
-from smoothmix.report.sections.charts import ROOM
+from smoothmix.report.section import Chart, Section, Trace
+from smoothmix.report.sections.charts import ROOM, legend_of
 from smoothmix.report.sections.curves import make_slider
 from smoothmix.report.views import Curve, RunView
 
@@ -18,7 +18,7 @@ def radii(comparison: Comparison) -> Section | None:
         id="distribution",
         title="Radii, and accuracy against robustness",
         short_title="Radii",
-        legend=[LegendEntry(run=position) for position in range(len(comparison.runs))],
+        legend=legend_of(range(len(comparison.runs))),
         charts=[_histogram(comparison), _scatter(comparison)],
         needs_scripts=True,
     )
@@ -28,6 +28,7 @@ def _histogram(comparison: Comparison) -> Chart:
     end = make_slider(comparison).end
     traces = []
     for position, run in enumerate(comparison.runs):
+        # A run without bins has nothing to draw.
         if not run.histogram.x:
             continue
         traces.append(_bins(position, run.histogram, end))

@@ -14,8 +14,9 @@ def settings(comparison: Comparison) -> Section:
     """A fold per run with its settings, commands and notes."""
     groups = []
     for run in comparison.runs:
-        others = {name: group for name, group in run.settings.items() if name}
-        this_run = {**_facts(run), **run.settings.get("", {})}
+        others = dict(run.settings)
+        # What belongs to no group stands with the facts that every run has.
+        this_run = {**_facts(run), **others.pop("", {})}
         groups.append({"this run": this_run, **others})
     return Section(
         id="runs",
@@ -39,7 +40,10 @@ def _facts(run: RunView) -> dict[str, str]:
     }
     if run.largest_radius is not None:
         facts["largest certifiable radius"] = limit(run.largest_radius)
-    return {name: text or NOT_RECORDED for name, text in facts.items()}
+    # An empty cell would leave open whether it was forgotten.
+    for name, text in facts.items():
+        facts[name] = text or NOT_RECORDED
+    return facts
 
 
 def _number(value: float | None, form: str) -> str:

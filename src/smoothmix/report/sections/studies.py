@@ -27,7 +27,10 @@ def read_sections(paths: Sequence[Path]) -> list[Section]:
     if paths and not files:
         folders = ", ".join(map(str, paths))
         raise UsageError(f"{folders}: there is no study here (`smoothmix study` makes them)")
-    return [read_section(file, id=f"study-{number}") for number, file in enumerate(files, start=1)]
+    sections = []
+    for number, file in enumerate(files, start=1):
+        sections.append(read_section(file, id=f"study-{number}"))
+    return sections
 
 
 def read_section(path: Path, *, id: str = "study") -> Section:  # noqa: A002 - the field's name
@@ -48,16 +51,18 @@ def _section(content: Any, section_id: str) -> Section:
     """The section; TypeError or KeyError for anything but the expected texts."""
     title = _text(content["title"])
     table = content["table"]
-    names = [_text(name) for name in table["columns"]]
-    columns = tuple(Column(name=name, key=name) for name in names)
+    columns = []
+    for name in map(_text, table["columns"]):
+        columns.append(Column(name=name, key=name))
     rows = []
     for texts in table["rows"]:
+        # A file may come from anywhere: only text gets onto the page, never markup.
         cells = tuple(Cell(_text(text)) for text in texts)
         if len(cells) != len(columns):
             raise UsageError(f"{title}: rows need {len(columns)} cells")
         rows.append(Row(cells=cells))
-    notes = tuple(_text(note) for note in table["notes"])
-    grid = Grid(title=title, columns=columns, rows=tuple(rows), notes=notes)
+    notes = tuple(map(_text, table["notes"]))
+    grid = Grid(title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
     return Section(
         id=section_id,
         title=title,

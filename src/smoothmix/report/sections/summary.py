@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from smoothmix.analysis import Estimate
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.section import Section, Table
 from smoothmix.report.summary import names_by_text
-from smoothmix.report.views import RunView
+from smoothmix.report.views import PublishedRow, RunView
 from smoothmix.tables import Cell, Column, Grid, Row
 from smoothmix.tables.numbers import DASH, number, percent, radius
 
@@ -24,9 +25,11 @@ ROUNDED = " Radii are rounded as in the paper's logs, which may round them up."
 def summary(comparison: Comparison) -> Section:
     """The main table. With controls for sorting, it has a template of its own."""
     tables = []
-    if comparison.radii and any(run.accuracy_bound for run in comparison.runs):
+    # Cohen-style logs do not record alpha, which the bounds need.
+    bounds_known = any(run.accuracy_bound for run in comparison.runs)
+    if comparison.radii and bounds_known:
         tables.append(_bounds(comparison))
-    if any(run.published for run in comparison.runs):
+    if comparison.published:
         tables.append(_published(comparison))
     return Section(
         id="summary",
@@ -39,33 +42,43 @@ def summary(comparison: Comparison) -> Section:
 
 
 def _values(comparison: Comparison) -> dict[str, Any]:
-    runs = comparison.runs
-    differences = [run.difference for run in runs if run.difference]
-    published = [run.published for run in runs if run.published]
-    cautions = names_by_text((run.name, run.published.caution) for run in runs if run.published)
+    acrs = []
+    differences = []
+    baselines = set()
+    cautions = []
+    distances_known = False
+    for run in comparison.runs:
+        acrs.append(run.acr)
+        if run.difference is not None:
+            differences.append(run.difference.acr)
+            baselines.add(run.difference.versus)
+        if run.published is not None:
+            cautions.append((run.name, run.published.caution))
+            distances_known = distances_known or run.published.deviations_away is not None
     return {
         "radii": comparison.radii,
         "out_of_reach": comparison.out_of_reach,
-        "baselines": {difference.versus for difference in differences},
-        "measured": any(run.abstention for run in runs),
-        "published": bool(published),
-        "judged": any(row.deviations_away is not None for row in published),
-        "cautions": cautions,
-        "differing": _differing_settings(runs),
-        "acr_scale": scale(run.acr for run in runs),
-        "difference_scale": scale((each.acr for each in differences), including=[0.0]),
+        "baselines": baselines,
+        "abstention_known": comparison.abstention_known,
+        "published": bool(comparison.published),
+        "distances_known": distances_known,
+        # Runs with the same caution share its footnote.
+        "cautions": names_by_text(cautions),
+        "differing": _differing_settings(comparison.runs),
+        # 0 belongs on the scale of differences: which side of it an interval lies is the question.
+        "acr_scale": scale(acrs),
+        "difference_scale": scale(differences, including=[0.0]),
     }
 
 
-def _differing_settings(runs: Iterable[RunView]) -> list[str]:
+def _differing_settings(runs: Sequence[RunView]) -> list[str]:
     """Those of n and alpha that have a column, since runs differ in them."""
-    numbers = {run.n for run in runs} - {None}
-    alphas = {run.alpha for run in runs} - {None}
     differing = []
-    if len(numbers) > 1:
-        differing.append("n")
-    if len(alphas) > 1:
-        differing.append("alpha")
+    for name in ("n", "alpha"):
+        # Runs that do not record it are no reason for a column.
+        recorded = set(map(attrgetter(name), runs)) - {None}
+        if len(recorded) > 1:
+            differing.append(name)
     return differing
 
 
@@ -73,7 +86,7 @@ def scale(estimates: Iterable[Estimate], *, including: Iterable[float] = ()) -> 
     """The range that holds these intervals and numbers, for the small bars of a column."""
     ends = list(including)
     for estimate in estimates:
-        ends += [end for end in (estimate.low, estimate.high) if math.isfinite(end)]
+        ends += filter(math.isfinite, (estimate.low, estimate.high))
     if not ends:
         return 0.0, 1.0
     low = min(ends)
@@ -97,6 +110,7 @@ def _bounds(comparison: Comparison) -> Table:
             cells = [Cell(text=DASH)] * len(comparison.radii)
             notes = [f"A dash ({DASH}): alpha is not recorded."]
         else:
+            # A bound must still hold as printed, so it is cut like a radius.
             cells = [Cell(share, text=radius(100 * share, 1)) for share in run.accuracy_bound]
         rows.append(Row(cells=(Cell(run.name), *cells)))
     columns = (Column(name="Model", key="model"), *_radius_columns(comparison))
@@ -118,7 +132,7 @@ def _published(comparison: Comparison) -> Table:
     for position, run in enumerate(comparison.runs):
         if run.published is None:
             continue
-        rows += _run_and_published(comparison, run)
+        rows += _run_and_published(comparison, run, run.published)
         runs += [position, position]
     columns = (
         Column(name="Model", key="model"),
@@ -133,9 +147,7 @@ def _published(comparison: Comparison) -> Table:
     )
 
 
-def _run_and_published(comparison: Comparison, run: RunView) -> list[Row]:
-    paper = run.published
-    assert paper is not None
+def _run_and_published(comparison: Comparison, run: RunView, paper: PublishedRow) -> list[Row]:
     ours = [Cell(run.name), Cell("this run")]
     ours.append(Cell(run.acr.value, text=number(run.acr.value, 4)))
     for share in run.accuracy_within_reach(comparison.radii):

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from smoothmix.report.comparison import Comparison
-from smoothmix.report.section import Chart, LegendEntry, Section, Trace
-from smoothmix.report.sections.charts import Layout
+from smoothmix.report.section import Chart, Section, Trace
+from smoothmix.report.sections.charts import Layout, legend_of
 from smoothmix.report.views import Training
 
 FEW_EPOCHS = 8
@@ -26,7 +26,7 @@ def training(comparison: Comparison) -> Section | None:
     return Section(
         id="training",
         title="Training",
-        legend=[LegendEntry(run=position) for position in recorded],
+        legend=legend_of(recorded),
         charts=[
             _loss_chart(recorded, axis),
             _accuracy_chart(recorded, axis),
@@ -37,12 +37,15 @@ def training(comparison: Comparison) -> Section | None:
 
 
 def _epoch_axis(recorded: Iterable[Training]) -> Layout:
-    longest = max(len(each.epochs) for each in recorded)
+    longest = 0
+    for each in recorded:
+        longest = max(longest, len(each.epochs))
     axis: Layout = {
         "title": "epoch",
         "zeroline": False,
         "unifiedhovertitle": {"text": "epoch %{x}"},
     }
+    # Plotly would put ticks at half epochs.
     if longest <= FEW_EPOCHS:
         axis["dtick"] = 1
     return axis
@@ -67,6 +70,7 @@ def _loss_chart(recorded: dict[int, Training], axis: Layout) -> Chart:
     """The total loss and its parts, one at a time."""
     traces = []
     for position, run in recorded.items():
+        # The total comes first: the menu starts with it.
         losses = {"total": run.loss, **run.parts}
         for name, values in losses.items():
             traces.append(_trace(position, run.epochs, values, "%{y:.4g}", choice=name))
@@ -84,7 +88,7 @@ def _accuracy_chart(recorded: dict[int, Training], axis: Layout) -> Chart:
     shares: list[float] = []
     for position, run in recorded.items():
         traces.append(_trace(position, run.epochs, run.accuracy, "%{y:.1%}"))
-        shares += [share for share in run.accuracy if math.isfinite(share)]
+        shares += filter(math.isfinite, run.accuracy)
     return Chart(
         id="accuracy",
         label="Accuracy on noisy test images by epoch",
@@ -105,6 +109,7 @@ def _share_range(shares: Sequence[float]) -> list[float]:
 def _learning_rate_chart(recorded: dict[int, Training], axis: Layout) -> Chart:
     traces = []
     for position, run in recorded.items():
+        # The rate of an epoch holds until the next one: steps, no slopes.
         traces.append(_trace(position, run.epochs, run.learning_rate, "%{y:.3g}", shape="hv"))
     return Chart(
         id="rate",
