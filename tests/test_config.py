@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml
-from smoothmix.config import Certification, Recipe, RunConfig, scale_epochs
+from smoothmix.config import Certification, Recipe, RunConfig
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.runs.schedule import scale_epochs
 
 METHOD = {"name": "smoothmix", "sigma": 0.5, "eta": 5.0, "one_step": True}
 CONFIG = RunConfig(data="mnist", network="lenet", method=METHOD)

@@ -295,7 +295,7 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_setting_of_a_method_is_in_the_guide_with_its_own_words(name: str) -> None:
     guide = (ROOT / "docs" / "training.md").read_text()
-    for setting in fields(METHODS[name]):
+    for setting in fields(METHODS[name].load()):
         if not setting.init or setting.name in OWN_OPTIONS:
             continue
         (row,) = re.findall(
@@ -303,7 +303,7 @@ def test_every_setting_of_a_method_is_in_the_guide_with_its_own_words(name: str)
         )
         described = {
             p.arg_name: p.description
-            for p in docstring_parser.parse_from_object(METHODS[name]).params
+            for p in docstring_parser.parse_from_object(METHODS[name].load()).params
         }
         default = "" if setting.default is None else str(setting.default)
         assert row == (default.lower(), " ".join((described[setting.name] or "").split()))

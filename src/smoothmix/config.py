@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
@@ -269,35 +269,4 @@ def require_precision(precision: str) -> None:
     require(
         precision in PRECISIONS,
         f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}",
-    )
-
-
-METHOD_EPOCHS: Mapping[str, Mapping[str, int]] = {
-    "smoothadv": {"warmup_epochs": 10},
-    "macer": {"defer_epochs": 0},
-    "consistency": {"warmup_epochs": 10},
-    "smoothmix": {"warmup_epochs": 10},
-}
-"""Settings of methods that count epochs, with the defaults of their classes, which this module must not import."""
-
-
-def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
-    """The run with its epochs, drops, warm-up and deferral all multiplied by `scale` and rounded.
-
-    What was deferred until the first drop still is, also where drops come one epoch late.
-    """
-    require(math.isfinite(scale) and scale > 0, f"epochs-scale must be positive, got {scale}")
-    recipe = config.recipe
-    epochs = max(1, round(recipe.epochs * scale))
-    drops = tuple(sorted({max(1, round(drop * scale)) for drop in recipe.drops}))
-    counted = METHOD_EPOCHS.get(config.method["name"], {})
-    scaled = {
-        name: round(config.method.get(name, default) * scale) for name, default in counted.items()
-    }
-    if drops and config.method.get("defer_epochs") == recipe.drops[0] + recipe.late_drops:
-        scaled["defer_epochs"] = min(drops[0] + recipe.late_drops, epochs - 1)
-    return replace(
-        config,
-        method={**config.method, **scaled},
-        recipe=replace(recipe, epochs=epochs, drops=drops),
     )

@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, harm: 
         folder.state.write_bytes(content[: len(content) // 2] if harm == "cut" else b"")
     with pytest.warns(
         UserWarning,
-        match="set aside as state-damaged.pt, and training goes on from the checkpoint before",
+        match="set aside as state-damaged.pt, and training resumes from the checkpoint before",
     ):
         assert train_here(config, tmp_path / "run") == whole
     assert folder.damaged_state.exists()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import nn
 
-from smoothmix.methods import make
+from smoothmix.methods import METHODS, make
 from smoothmix.networks import Network, Normalise
+from tests.helpers.reference_losses import LOSSES
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,18 @@ def build(case, **changes):
     """The method of that case (sigma 0.5 where it says nothing)."""
     name, settings = CASES[case]
     return make(name, **{"sigma": 0.5, **settings, **changes})
+
+
+# A method that needs no special settings has its defaults as a case.
+CASES = {name: (name, {}) for name in METHODS} | CASES
+
+
+def run_reference(case, method, problem, network, *, epoch=3):
+    """The slow reference's loss of a method on a problem."""
+    x, y = problem.images()
+    noise, ratios = problem.randomness(method.copies, method.sigma)
+    reference = LOSSES[CASES[case][0]]
+    return reference(network, x, y, noise, ratios, epoch=epoch, **settings_for_reference(method))
 
 
 def settings_for_reference(method):

@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 
-from smoothmix.methods import FIDELITIES, METHODS
-from tests.helpers.methods import CASES, PROBLEMS, Problem, build, settings_for_reference
+from smoothmix.config import FIDELITIES
+from smoothmix.methods import METHODS
+from tests.helpers.methods import CASES, PROBLEMS, Problem, build, run_reference
 from tests.helpers.reference_losses import LOSSES
 
 
@@ -15,14 +16,9 @@ def compare(case, fidelity, problem, *, epoch=3, tolerance=1e-5):
     method = build(case, fidelity=fidelity)
     ours = problem.network()
     theirs = copy.deepcopy(ours)
-    x, y = problem.images()
-    noise, ratios = problem.randomness(method.copies, method.sigma)
-
-    loss = method.loss(ours, x, y, epoch=epoch, noise=noise, mix=ratios)
+    loss = problem.loss(method, ours, epoch=epoch)
     loss.total.backward()
-    reference = LOSSES[CASES[case][0]](
-        theirs, x, y, noise, ratios, epoch=epoch, **settings_for_reference(method)
-    )
+    reference = run_reference(case, method, problem, theirs, epoch=epoch)
     reference.backward()
 
     close = {"rtol": tolerance, "atol": tolerance}

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from smoothmix.methods import Consistency, Gaussian, Macer, SmoothAdv, SmoothMix, Stability
-from smoothmix.methods.base import Step
+from smoothmix.methods.base import Batch
 from tests.helpers.methods import CASES, PROBLEMS, Problem, build
 
 PLAIN = Problem()
@@ -118,7 +118,14 @@ def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
     noise = torch.zeros(method.copies, *x.shape, dtype=torch.float64)
     # Not by way of `loss`, which refuses images that are too bright.
     method.terms(
-        spy, Step(x, torch.tensor([0]), noise, epoch, torch.tensor([mix], dtype=torch.float64))
+        spy,
+        Batch(
+            x=x,
+            y=torch.tensor([0]),
+            noise=noise,
+            epoch=epoch,
+            mix=torch.tensor([mix], dtype=torch.float64),
+        ),
     )
     return [round(float(batch.mean()), 5) for batch in spy.seen]
 

@@ -12,9 +12,10 @@ import pytest
 
 from smoothmix import methods, presets
 from smoothmix._io.toml import from_table
-from smoothmix.config import RunConfig, scale_epochs
+from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
+from smoothmix.runs.schedule import scale_epochs
 
 ALL = presets.names()
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from smoothmix import methods, presets
-from smoothmix.config import METHOD_EPOCHS, RunConfig
+from smoothmix.config import RunConfig
 from smoothmix.data import DATASETS
 from smoothmix.errors import UsageError
+from smoothmix.methods.registry import METHODS, declared_epoch_settings
 from smoothmix.report.published import _training_cuts as cuts_of
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config, run_name
@@ -53,11 +54,9 @@ def test_another_method_keeps_the_fidelity() -> None:
 
 
 def test_the_table_of_counted_epochs_is_that_of_the_classes() -> None:
-    counted = {
-        name: {f.name: f.default for f in fields(method) if f.name.endswith("_epochs")}
-        for name, method in methods.METHODS.items()
-    }
-    assert {name: epochs for name, epochs in counted.items() if epochs} == METHOD_EPOCHS
+    counted = {name: declared_epoch_settings(METHODS[name].load()) for name in METHODS}
+    assert {name: METHODS[name].epoch_settings for name in METHODS} == counted
+    assert any(counted.values())
 
 
 @pytest.mark.parametrize(

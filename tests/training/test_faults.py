@@ -118,7 +118,7 @@ def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(
     job.process.terminate()
     assert job.wait() == REQUEUE_EXIT_CODE == 75
     assert "smoothmix: stopped by SIGTERM in epoch" in job.said
-    assert "the checkpoint is saved, and the same command goes on from there" in job.said
+    assert "the checkpoint is saved; run the same command again to resume" in job.said
     state = load_state(RunFolder(tmp_path / "run").state)
     assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.said
     assert train_here(config, tmp_path / "run") == whole

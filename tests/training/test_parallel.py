@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests.helpers import gradients as gradient_cases
 from tests.helpers.processes import Jobs, tiny_run
 
 
-def test_a_place_comes_from_the_environment() -> None:
+def test_the_world_comes_from_the_environment() -> None:
     assert current_world({}) == World() == current_world({"WORLD_SIZE": "1", "RANK": "0"})
     found = current_world(
         {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
@@ -54,10 +55,11 @@ def test_shares_of_a_step_are_the_step(world_size: int) -> None:
     shared = [part for part in parts if part.counted]
     for name, dim in {"x": 0, "y": 0, "noise": 1, "mix": 0}.items():
         assert torch.equal(
-            torch.cat([getattr(part, name) for part in shared], dim), getattr(whole, name)
+            torch.cat([getattr(part.batch, name) for part in shared], dim),
+            getattr(whole.batch, name),
         ), name
     for part in parts:
-        assert part.counted or torch.equal(part.x, whole.x[:1]), (
+        assert part.counted or torch.equal(part.batch.x, whole.batch.x[:1]), (
             "a process without a share sees an image of another"
         )
 
@@ -70,12 +72,14 @@ def test_losses_are_means_over_images(case: str) -> None:
     network = small_convnet(batch_norm=False).double()
 
     def gradient(where: World) -> list[torch.Tensor]:
-        step = Epoch(data.load("sample", "test"), method, 0, 0, 16, where)[1]
-        x, noise, mix = step.x.double(), step.noise.double(), step.mix.double()
-        loss = method.loss(network, x, step.y, epoch=0, noise=noise, mix=mix).total
-        return list(
-            torch.autograd.grad(loss * step.counted / step.total, list(network.parameters()))
+        share = Epoch(data.load("sample", "test"), method, 0, 0, 16, where)[1]
+        single = share.batch
+        batch = replace(
+            single, x=single.x.double(), noise=single.noise.double(), mix=single.mix.double()
         )
+        loss = method.batch_loss(network, batch).total
+        weighted = loss * share.counted / share.total
+        return list(torch.autograd.grad(weighted, list(network.parameters())))
 
     parts = [gradient(World(rank, 3)) for rank in range(3)]
     for whole, *shares in zip(gradient(World()), *parts, strict=True):

@@ -96,7 +96,7 @@ def _notes_on_processes(trainer: Trainer, options: TrainingOptions) -> Iterator[
     """How training with several processes differs from training with one."""
     from smoothmix.training.parallel import uses_batchnorm
 
-    world = trainer.team.world
+    world = trainer.group.world
     if world.alone or trainer.finished:
         return
     yield f"{world.size} processes share each batch of {trainer.config.recipe.batch}"

@@ -1,46 +1,64 @@
-"""The training methods: one small class a file, and the one table of them."""
+"""The training methods: one small class per file, and the registry that names them.
+
+The classes are loaded when they are first used: the registry is needed before torch is, for
+example to list the methods in `--help`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from smoothmix.config import FIDELITIES, Fidelity
 from smoothmix.errors import UsageError, unknown_name
-from smoothmix.methods.base import Loss, Method, Step
-from smoothmix.methods.consistency import Consistency
-from smoothmix.methods.gaussian import Gaussian
-from smoothmix.methods.macer import Macer
-from smoothmix.methods.smoothadv import SmoothAdv
-from smoothmix.methods.smoothmix import SmoothMix
-from smoothmix.methods.stability import Stability
+from smoothmix.methods.registry import METHODS, MethodEntry
+
+if TYPE_CHECKING:
+    from smoothmix.methods.base import Batch, Loss, Method
+    from smoothmix.methods.consistency import Consistency
+    from smoothmix.methods.gaussian import Gaussian
+    from smoothmix.methods.macer import Macer
+    from smoothmix.methods.smoothadv import SmoothAdv
+    from smoothmix.methods.smoothmix import SmoothMix
+    from smoothmix.methods.stability import Stability
+
+_MODULES = {
+    "Batch": "base",
+    "Loss": "base",
+    "Method": "base",
+    "Consistency": "consistency",
+    "Gaussian": "gaussian",
+    "Macer": "macer",
+    "SmoothAdv": "smoothadv",
+    "SmoothMix": "smoothmix",
+    "Stability": "stability",
+}
 
 __all__ = [
-    "FIDELITIES",
     "METHODS",
+    "Batch",
     "Consistency",
-    "Fidelity",
     "Gaussian",
     "Loss",
     "Macer",
     "Method",
+    "MethodEntry",
     "SmoothAdv",
     "SmoothMix",
     "Stability",
-    "Step",
     "make",
     "settings_of",
 ]
 
-METHODS: dict[str, type[Method]] = {
-    "gaussian": Gaussian,
-    "stability": Stability,
-    "smoothadv": SmoothAdv,
-    "macer": Macer,
-    "consistency": Consistency,
-    "smoothmix": SmoothMix,
-}
-"""Every method by the name that presets, files and the command line use."""
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def settings_of(name: str) -> list[str]:
@@ -49,13 +67,11 @@ def settings_of(name: str) -> list[str]:
     >>> settings_of("stability")
     ['sigma', 'fidelity', 'weight']
     """
-    if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
-    return [field.name for field in fields(METHODS[name]) if field.init]
+    return [setting.name for setting in fields(METHODS[name].load()) if setting.init]
 
 
 def make(name: str, **settings: Any) -> Method:
-    """The method of that name with these settings; what it does not know is refused with the nearest name.
+    """The method of that name or address with these settings.
 
     >>> make("stability", sigma=0.5)
     Stability(sigma=0.5, fidelity='official', weight=2.0)
@@ -65,5 +81,5 @@ def make(name: str, **settings: Any) -> Method:
         if setting not in known:
             raise unknown_name(f"setting of {name}", setting, known)
     if "sigma" not in settings:
-        raise UsageError(f"{name} needs sigma, the deviation of the noise")
-    return METHODS[name](**settings)
+        raise UsageError(f"{name} needs sigma, the standard deviation of the noise")
+    return METHODS[name].load()(**settings)

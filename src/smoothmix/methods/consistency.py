@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, final
 from torch.nn import functional as F
 
 from smoothmix.attacks import pgd, smoothed_cross_entropy
-from smoothmix.attacks.l2 import FLOOR
-from smoothmix.methods.base import Method, Step, require_int, require_not_negative, warmup
+from smoothmix.attacks.l2 import FLOOR, Clamp
+from smoothmix.methods.base import Batch, Method, require_int, require_not_negative, warmup
 from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Consistency(Method):
-    """The predictions of an image's noisy copies agree with their mean, and the mean is confident."""
+    """Makes the predictions of noisy versions agree with their mean, and the mean confident."""
 
     copies: int = 2
-    """Noises for each image."""
+    """Noise samples per image."""
 
     weight: float = 10.0
-    """Weight of the copies' divergence from their mean; the paper took 10, 5, 5 (MNIST), 20, 10, 10 (CIFAR-10)."""
+    """Weight of the copies' divergence from their mean.
+
+    The paper used 10, 5 and 5 for MNIST with sigma 0.25, 0.5 and 1; for CIFAR-10 20, 10 and 10.
+    """
 
     entropy_weight: float = 0.5
     """Weight of the entropy of the mean prediction."""
 
     epsilon: float = 0.0
-    """Largest L2 norm of a perturbation when trained on adversarial examples; 0 is without attack."""
+    """Largest L2 norm of the perturbation in adversarial training; 0 means no attack."""
 
     steps: int = 10
     """Steps of that attack, each of length 2 epsilon / steps."""
@@ -47,31 +50,36 @@ class Consistency(Method):
         require_int(self, "steps", least=1)
         require_int(self, "warmup_epochs")
 
-    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
-        """`classification`: mean cross-entropy; `consistency`: mean KL(mean || copy); `entropy`: that of the mean.
-
-        The mean prediction is not detached: gradients flow through it as a target too.
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """`classification`: mean cross-entropy; `consistency`: mean KL(mean || copy);
+        `entropy`: that of the mean.
         """
-        x = self.adversarial(model, step) if self.epsilon > 0 else step.x
-        log_probs = noisy_logits(model, x, step.noise).log_softmax(-1)
+        x = batch.x
+        if self.epsilon > 0:
+            x = self.adversarial(model, batch)
+        log_probs = noisy_logits(model, x, batch.noise).log_softmax(-1)
+        # Not detached: gradients flow through the mean prediction as a target too.
         mean = log_probs.exp().mean(0)
         negative_entropy = (mean * mean.clamp_min(FLOOR).log()).sum(-1).mean()
         divergence = negative_entropy - (mean * log_probs.mean(0)).sum(-1).mean()
         return {
-            "classification": F.nll_loss(log_probs.flatten(0, 1), step.y.repeat(self.copies)),
+            "classification": F.nll_loss(log_probs.flatten(0, 1), batch.y.repeat(self.copies)),
             "consistency": self.weight * divergence,
             "entropy": -self.entropy_weight * negative_entropy,
         }
 
-    def adversarial(self, model: nn.Module, step: Step) -> Tensor:
-        """The images that the network learns from; unlike SmoothAdv's own this attack projects, then clamps."""
-        radius = self.epsilon * warmup(step.epoch, self.warmup_epochs)
+    def adversarial(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The adversarial images that the network is trained on."""
+        # The released code projects, then clamps; SmoothAdv's own does it in the other order.
+        clamp: Clamp = "never"
+        if self.official:
+            clamp = "after"
         return pgd(
             model,
-            step.x,
-            step.noise,
-            objective=smoothed_cross_entropy(step.y, floor=FLOOR),
-            radius=radius,
+            batch.x,
+            batch.noise,
+            objective=smoothed_cross_entropy(batch.y, floor=FLOOR),
+            radius=self.epsilon * warmup(batch.epoch, self.warmup_epochs),
             steps=self.steps,
-            clamp="after" if self.official else "never",
+            clamp=clamp,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 from torch.nn import functional as F
 
-from smoothmix.methods.base import Method, Step
+from smoothmix.methods.base import Batch, Method
 from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Method):
-    """Mean cross-entropy on one noisy copy of each image: eq. (gaussian_training)."""
+    """Mean cross-entropy on one noisy version of each image: (gaussian_training)."""
 
-    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """`classification`: the cross-entropy."""
-        logits = noisy_logits(model, step.x, step.noise)
-        return {"classification": F.cross_entropy(logits.flatten(0, 1), step.y.repeat(self.copies))}
+        logits = noisy_logits(model, batch.x, batch.noise)
+        return {
+            "classification": F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.copies))
+        }

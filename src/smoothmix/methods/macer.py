@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch.nn import functional as F
 
-from smoothmix.methods.base import Method, Step, require_int, require_not_negative, require_positive
+from smoothmix.methods.base import (
+    Batch,
+    Method,
+    require_int,
+    require_not_negative,
+    require_positive,
+)
 from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
@@ -18,22 +24,22 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Macer(Method):
-    """Attack-free: the certified radius of correctly classified images is maximised by itself."""
+    """Maximises the certified radius of correctly classified images directly, without attack."""
 
     copies: int = 16
-    """Noises for each image; all go through the network in one step."""
+    """Noise samples per image; all pass through the network in one step."""
 
     weight: float = 16.0
-    """Weight of the robustness term; the paper took 16 for MNIST, 6 there with sigma 1."""
+    """Weight of the robustness term; the paper used 16 for MNIST, and 6 with sigma 1."""
 
     beta: float = 16.0
-    """Inverse temperature of the softmax that stands for hard votes in the robustness term."""
+    """Inverse temperature of the softmax that replaces hard votes in the robustness term."""
 
     gamma: float = 8.0
-    """Margin: an image whose radius exceeds sigma/2 gamma is left alone."""
+    """Margin: an image whose radius exceeds sigma/2 gamma has no robustness term."""
 
     defer_epochs: int = 0
-    """First epochs without the robustness term; the published MNIST runs took 31."""
+    """First epochs without the robustness term; the published MNIST runs used 31."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,26 +47,24 @@ class Macer(Method):
         require_positive(self, "beta", "gamma")
         require_int(self, "defer_epochs")
 
-    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
-        """Means over images: `classification` by the averaged softmax, `robustness` the hinge on the radius."""
-        logits = noisy_logits(model, step.x, step.noise)
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """`classification`: of the averaged softmax; `robustness`: the hinge on the radius."""
+        logits = noisy_logits(model, batch.x, batch.noise)
         smoothed = logits.softmax(-1).mean(0)
         robustness = logits.new_zeros(())
-        if step.epoch >= self.defer_epochs:
-            robustness = self.weight / len(step.y) * self.hinge(logits, step.y).sum()
+        if batch.epoch >= self.defer_epochs:
+            robustness = self.weight / len(batch.y) * self.hinge(logits, batch.y).sum()
         return {
-            "classification": F.nll_loss((smoothed + 1e-10).log(), step.y),
+            "classification": F.nll_loss((smoothed + 1e-10).log(), batch.y),
             "robustness": robustness,
         }
 
     def hinge(self, logits: Tensor, y: Tensor) -> Tensor:
-        """sigma/2 (Phi^-1(p2) - Phi^-1(p1) + gamma) of the images that are correct and within the margin.
-
-        A probability of 0 or 1 has no finite Phi^-1, and so no gap below gamma: such images are taken out
-        before anything is differentiated, since a gradient multiplied by zero afterwards would be 0 * inf.
-        """
+        """sigma/2 (Phi^-1(p2) - Phi^-1(p1) + gamma) of correct images within the margin."""
         top, classes = (self.beta * logits).softmax(-1).mean(0).topk(2)
         correct = top[classes[:, 0] == y]
+        # A probability of 0 or 1 has no finite Phi^-1. Such images must be dropped before anything
+        # is differentiated: a gradient that is multiplied by zero afterwards would be 0 * inf.
         with torch.no_grad():
             gap = quantile_gap(correct)
         kept = correct[gap.abs() <= self.gamma]

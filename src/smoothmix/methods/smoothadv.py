@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, final, get_args
 from torch.nn import functional as F
 
 from smoothmix.attacks import ddn, pgd, smoothed_cross_entropy, unit_l2_or_random
+from smoothmix.attacks.l2 import Clamp
 from smoothmix.errors import unknown_name
-from smoothmix.methods.base import Method, Step, given, require_int, require_positive, warmup
+from smoothmix.methods.base import Batch, Method, given, require_int, require_positive, warmup
 from smoothmix.networks.noisy import noisy_logits
 
 if TYPE_CHECKING:
@@ -24,16 +25,16 @@ class SmoothAdv(Method):
     """Cross-entropy on adversarial examples of the smoothed classifier: eq. (smoothadv_train)."""
 
     copies: int = 4
-    """Noises for each image, the same in attack and training; the paper took 4 for MNIST, 8 for CIFAR-10."""
+    """Noise samples per image, the same in attack and training; the paper: 4, CIFAR-10 8."""
 
     epsilon: float | None = None
-    """Largest L2 norm of a perturbation; left out it is 1.0 as the text says, 255/256 as the tables were made."""
+    """Largest L2 norm of the perturbation; by default 255/256, at fidelity paper 1.0."""
 
     steps: int = 10
     """Steps of the attack; those of PGD have length 2 epsilon / steps."""
 
     attack: Attack = "pgd"
-    """`pgd`, projected gradient ascent, or `ddn`, decoupled direction and norm, beginning at epsilon."""
+    """`pgd`, projected gradient ascent, or `ddn`, decoupled direction and norm from epsilon on."""
 
     warmup_epochs: int = 10
     """Epochs over which epsilon grows to its full value."""
@@ -48,40 +49,48 @@ class SmoothAdv(Method):
         if self.attack not in get_args(Attack):
             raise unknown_name("attack", str(self.attack), get_args(Attack))
 
-    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
-        """`classification`: mean cross-entropy over all copies of the adversarial examples."""
-        logits = noisy_logits(model, self.adversarial(model, step), step.noise)
-        return {"classification": F.cross_entropy(logits.flatten(0, 1), step.y.repeat(self.copies))}
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """`classification`: mean cross-entropy over all noisy adversarial examples."""
+        logits = noisy_logits(model, self.adversarial(model, batch), batch.noise)
+        return {
+            "classification": F.cross_entropy(logits.flatten(0, 1), batch.y.repeat(self.copies))
+        }
 
     def radius(self, epoch: int) -> float:
         """Epsilon in that epoch."""
-        default = 255 / 256 if self.official else 1.0
-        return (default if self.epsilon is None else self.epsilon) * warmup(
-            epoch, self.warmup_epochs
-        )
+        epsilon = self.epsilon
+        if epsilon is None and self.official:
+            epsilon = 255 / 256
+        elif epsilon is None:
+            epsilon = 1.0
+        return epsilon * warmup(epoch, self.warmup_epochs)
 
-    def adversarial(self, model: nn.Module, step: Step) -> Tensor:
-        """The images that the network learns from; the paper's text does not clamp them to [0, 1]."""
-        radius = self.radius(step.epoch)
-        objective = smoothed_cross_entropy(step.y)
+    def adversarial(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The adversarial images that the network is trained on."""
+        radius = self.radius(batch.epoch)
+        objective = smoothed_cross_entropy(batch.y)
         if self.attack == "ddn":
             return ddn(
                 model,
-                step.x,
-                step.y,
-                step.noise,
+                batch.x,
+                batch.y,
+                batch.noise,
                 objective=objective,
                 steps=self.steps,
                 radius=radius,
                 clamp=self.official,
             )
+        # The paper's text does not clamp images to [0, 1]; the released code does.
+        clamp: Clamp = "never"
+        if self.official:
+            clamp = "before"
         return pgd(
             model,
-            step.x,
-            step.noise,
+            batch.x,
+            batch.noise,
             objective=objective,
             radius=radius,
             steps=self.steps,
             direction=unit_l2_or_random,
-            clamp="before" if self.official else "never",
+            clamp=clamp,
         )

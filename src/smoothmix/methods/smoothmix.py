@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, final
 
 import torch
@@ -16,11 +15,11 @@ from smoothmix.attacks import (
     project_l2,
     smoothed_cross_entropy,
 )
-from smoothmix.attacks.l2 import FLOOR
+from smoothmix.attacks.l2 import FLOOR, Constraint
 from smoothmix.errors import UsageError
 from smoothmix.methods.base import (
+    Batch,
     Method,
-    Step,
     given,
     require_int,
     require_not_negative,
@@ -36,13 +35,19 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class SmoothMix(Method):
-    """Images are mixed with unrestricted adversarial ones, and their labels with the uniform: eq. (total_loss)."""
+    """Mixes images with unrestricted adversarial ones, and labels with the uniform distribution.
+
+    Equation (total_loss) of the paper.
+    """
 
     copies: int = 4
-    """Noises for each image, the same in the attack and in both forwards."""
+    """Noise samples per image, the same in the attack and in both forwards."""
 
     steps: int = 4
-    """Steps of the attack (T); the paper took 2, 4, 8 for MNIST with sigma 0.25, 0.5, 1 and 4 for CIFAR-10."""
+    """Steps of the attack (T).
+
+    The paper used 2, 4 and 8 for MNIST with sigma 0.25, 0.5 and 1, and 4 for CIFAR-10.
+    """
 
     step_size: float = 1.0
     """L2 length of one step of the attack (alpha)."""
@@ -51,16 +56,16 @@ class SmoothMix(Method):
     """Weight of the mixing loss."""
 
     one_step: bool = False
-    """Take the attack's first iterate instead of the clean image."""
+    """Train on the attack's first iterate instead of the clean image."""
 
     one_step_radius: float | None = None
-    """Largest distance of that iterate from the image; left out it is step_size."""
+    """Largest distance of that iterate from the image; by default step_size."""
 
     limit: float | None = None
-    """Largest distance of every iterate from the image, for the ablation; left out there is none."""
+    """Largest distance of every iterate from the image, for the ablation; by default none."""
 
     warmup_epochs: int = 10
-    """Epochs over which eta and the one-step radius grow to their full value (official; the text has none)."""
+    """Epochs over which eta and the one-step radius grow to their full value (only official)."""
 
     chunked: ClassVar[bool] = True
 
@@ -76,45 +81,65 @@ class SmoothMix(Method):
         if self.one_step_radius is not None and not self.one_step:
             raise UsageError("one_step_radius has an effect only with one_step = true")
 
-    def terms(self, model: nn.Module, step: Step) -> dict[str, Tensor]:
-        """`classification`: L_nat, the mean cross-entropy; `mix`: eta (warmed up) times L_mix, eq. (mix_loss)."""
-        share = warmup(step.epoch, self.warmup_epochs) if self.official else 1.0
-        near, far = self.ends(model, step, share)
-        natural = noisy_logits(model, near, step.noise).log_softmax(-1)
+    def terms(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """`classification`: L_nat, the mean cross-entropy; `mix`: eta times L_mix, (mix_loss)."""
+        share = 1.0
+        if self.official:
+            share = warmup(batch.epoch, self.warmup_epochs)
+        near, far = self.ends(model, batch, share)
+        natural = noisy_logits(model, near, batch.noise).log_softmax(-1)
         smoothed = natural.exp().mean(0)
-        x_mix, y_mix = mix(near, far, smoothed, step.mixing_ratios())
-        mixed = noisy_logits(model, x_mix, step.noise).log_softmax(-1)
-        # y_mix is one for all copies, so that the mean over copies may be taken of the log-probabilities.
+        x_mix, y_mix = mix(near, far, smoothed, batch.mixing_ratios())
+        mixed = noisy_logits(model, x_mix, batch.noise).log_softmax(-1)
+        # y_mix is the same for all noise samples: the mean may be taken of the log-probabilities.
         mix_loss = -(y_mix * mixed.mean(0)).sum(-1)
         if self.official:
-            # KL, not cross-entropy: they differ by the entropy of y_mix, which has a gradient (finite also at 0).
+            # KL, not cross-entropy: they differ by the entropy of y_mix, which has a gradient. The
+            # clamp keeps it finite where a probability is 0.
             tiny = torch.finfo(y_mix.dtype).tiny
             divergence = mix_loss + (y_mix * y_mix.clamp_min(tiny).log()).sum(-1)
-            mix_loss = torch.where(smoothed.argmax(-1) == step.y, divergence, 0)
-        classification = F.nll_loss(natural.flatten(0, 1), step.y.repeat(self.copies))
+            mix_loss = torch.where(smoothed.argmax(-1) == batch.y, divergence, 0)
+        classification = F.nll_loss(natural.flatten(0, 1), batch.y.repeat(self.copies))
         return {"classification": classification, "mix": self.eta * share * mix_loss.mean()}
 
-    def ends(self, model: nn.Module, step: Step, share: float) -> tuple[Tensor, Tensor]:
-        """What to mix between: the image (or the attack's first iterate, brought near it) and the last iterate."""
-        clamp = (clamp_pixels,) if self.official else ()
-        limit = (ball(step.x, self.limit),) if self.limit is not None else ()
-        attack = partial(
-            l2_ascent, steps=self.steps, step_size=self.step_size, constraints=limit + clamp
+    def ends(self, model: nn.Module, batch: Batch, share: float) -> tuple[Tensor, Tensor]:
+        """The two images to mix: the clean one (or the first iterate) and the attack's last one."""
+        constraints: list[Constraint] = []
+        if self.limit is not None:
+            constraints.append(ball(batch.x, self.limit))
+        if self.official:
+            constraints.append(clamp_pixels)
+        path = list(
+            l2_ascent(
+                model,
+                batch.x,
+                batch.noise,
+                objective=smoothed_cross_entropy(batch.y, floor=FLOOR),
+                steps=self.steps,
+                step_size=self.step_size,
+                constraints=constraints,
+            )
         )
-        objective = smoothed_cross_entropy(step.y, floor=FLOOR)
-        path = list(attack(model, step.x, step.noise, objective=objective))
-        # The released code never replaces the clean side when the first iterate is the last one too.
-        replaced = self.steps > 1 or self.one_step_radius is not None or not self.official
-        if not (self.one_step and replaced):
-            return step.x, path[-1]
-        near = project_l2(path[1], step.x, share * (self.one_step_radius or self.step_size))
-        return (clamp_pixels(near) if self.official else near), path[-1]
+        if not self.replaces_clean:
+            return batch.x, path[-1]
+        radius = share * (self.one_step_radius or self.step_size)
+        near = project_l2(path[1], batch.x, radius)
+        if self.official:
+            near = clamp_pixels(near)
+        return near, path[-1]
+
+    @property
+    def replaces_clean(self) -> bool:
+        """Whether the attack's first iterate takes the place of the clean image."""
+        # The released code keeps the clean image where the first iterate is the last one too.
+        only_iterate = self.steps <= 1 and self.one_step_radius is None
+        return self.one_step and not (self.official and only_iterate)
 
 
 def mix(x: Tensor, far: Tensor, probs: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor]:
-    """Images moved towards `far` and probabilities towards the uniform by the same ratio: eq. (mixup)."""
+    """Images moved towards `far`, probabilities towards the uniform, both by `ratios`: (mixup)."""
     uniform = torch.full_like(probs, 1 / probs.shape[-1])
     by_image = ratios.view(-1, *[1] * (x.ndim - 1))
-    return torch.lerp(x, far, by_image.to(x.dtype)), torch.lerp(
-        probs, uniform, ratios[:, None].to(probs.dtype)
-    )
+    x_mix = torch.lerp(x, far, by_image.to(x.dtype))
+    y_mix = torch.lerp(probs, uniform, ratios[:, None].to(probs.dtype))
+    return x_mix, y_mix

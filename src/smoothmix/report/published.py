@@ -10,10 +10,11 @@ import numpy as np
 from smoothmix import presets
 from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
-from smoothmix.config import METHOD_EPOCHS, RunConfig
+from smoothmix.config import RunConfig
+from smoothmix.methods.registry import METHODS
 from smoothmix.presets import Preset
 from smoothmix.report.views import PublishedRow
-from smoothmix.runs.plan import OTHER_SCHEDULE, schedule_differences
+from smoothmix.runs.schedule import OTHER_SCHEDULE, schedule_differences
 from smoothmix.stats.binomial import Ints
 
 PAPER_SELECTION = 100
@@ -132,7 +133,7 @@ def _other_schedule(config: RunConfig, preset: Preset) -> list[str]:
     scaled_with_epochs: set[str] = set()
     if "epochs" in differences:
         method = preset.config.method["name"]
-        scaled_with_epochs = {"epochs", "drops", *METHOD_EPOCHS.get(method, {})}
+        scaled_with_epochs = {"epochs", "drops", *METHODS[method].epoch_settings}
     found = [text for name, text in differences.items() if name not in scaled_with_epochs]
     if not found:
         return []

@@ -1,4 +1,4 @@
-"""How long runs will take, from a few steps of each."""
+"""How long runs will take, measured on a few steps of each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.optim import SGD
 
-from smoothmix import data, methods
+from smoothmix import data
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Certification, RunConfig
 from smoothmix.inference.speed import Setup, measure
 from smoothmix.reproduce.jobs import Job
 from smoothmix.runs.load import build_network
 from smoothmix.training.batches import Epoch
+from smoothmix.training.run import make_method
+from smoothmix.training.step import Stepper
 
-STEPS = 3
+MEASURED_STEPS = 3
+"""Steps that are timed, after one that warms up."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A job, and what is left of it."""
+    """A job, and how much of it is left to do."""
 
     job: Job
 
@@ -40,32 +42,33 @@ class Planned:
     """Whether an earlier job of the plan is the same run."""
 
     images: int
-    """To be certified in all."""
+    """Images to certify, in all."""
 
     certified: int
-    """Of these, how many are."""
+    """How many of them are certified already."""
 
     whole: Estimate
-    """Seconds that all of it takes, also what is done."""
+    """Seconds of the whole job, including what is done already."""
 
     @property
     def training(self) -> float:
         """Seconds of training that are left."""
-        return 0.0 if self.job.trained or self.repeats else self.whole.training
+        if self.job.trained or self.repeats:
+            return 0.0
+        return self.whole.training
 
     @property
     def certification(self) -> float:
         """Seconds of certification that are left."""
-        return (
-            0.0
-            if self.repeats
-            else self.whole.certification * max(0, self.images - self.certified) / self.images
-        )
+        if self.repeats:
+            return 0.0
+        left = max(0, self.images - self.certified)
+        return self.whole.certification * left / self.images
 
 
 def plan(
     jobs: Sequence[Job],
-    hows: Sequence[Certification],
+    certifications: Sequence[Certification],
     *,
     skip: int,
     maximum: int | None,
@@ -73,67 +76,74 @@ def plan(
     device: torch.device,
     measuring: Callable[[str], None] = lambda name: None,
 ) -> list[Planned]:
-    """What is left to be done; `measuring` hears the name of each preset before its steps are timed."""
-    seen: dict[str, Estimate] = {}
+    """What is left to do; `measuring` gets the name of each preset before its steps are timed."""
+    estimates: dict[str, Estimate] = {}
+    folders: set[Path] = set()
     planned: list[Planned] = []
-    for job, how in zip(jobs, hows, strict=True):
+    for job, certification in zip(jobs, certifications, strict=True):
         test = data.load(job.config.data, "test", data_dir=data_dir)
         images = min(-(-len(test) // skip), maximum or len(test))
         name = job.preset.name
-        if name not in seen:
+        # The seeds of a preset take the same time.
+        if name not in estimates:
             measuring(name)
-            seen[name] = estimate(job.config, how, images=images, data_dir=data_dir, device=device)
-        repeats = any(job.folder.path == earlier.job.folder.path for earlier in planned)
-        certified = job.certified(how, skip)
+            estimates[name] = estimate(
+                job.config, certification, images=images, data_dir=data_dir, device=device
+            )
         planned.append(
-            Planned(job=job, repeats=repeats, images=images, certified=certified, whole=seen[name])
+            Planned(
+                job=job,
+                repeats=job.folder.path in folders,
+                images=images,
+                certified=job.certified(certification, skip),
+                whole=estimates[name],
+            )
         )
+        folders.add(job.folder.path)
     return planned
 
 
 def estimate(
     config: RunConfig,
-    how: Certification,
+    certification: Certification,
     *,
     images: int,
     data_dir: Path | None,
     device: torch.device,
 ) -> Estimate:
-    """What the run will take here, measured on a few steps of its last epoch (the dearest) and a few draws."""
+    """What the run will take here, measured on a few training steps and a few draws."""
     train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=True)
     config = replace(config, num_classes=train.num_classes, image_shape=train.shape)
     with torch.random.fork_rng(devices=[]):
-        model = build_network(config).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        training = _seconds_an_epoch(model, config, train, device) * config.recipe.epochs
-        smoothed = Smoothed.for_certification(model, how, num_classes=train.num_classes)
+        model = build_network(config)
+        training = _seconds_per_epoch(model, config, train, device) * config.recipe.epochs
+        smoothed = Smoothed.for_certification(model, certification, num_classes=train.num_classes)
         (speed,) = measure(
-            lambda setup: smoothed.open(train.shape, seed=how.seed),
+            lambda setup: smoothed.open(train.shape, seed=certification.seed),
             train.shape,
-            setups=[Setup("auto", how.precision)],
+            setups=[Setup("auto", certification.precision)],
             turns=3,
             seconds=0.2,
         )
-    return Estimate(training, (how.n0 + how.n) * images / speed.rate)
+    draws_per_image = certification.n0 + certification.n
+    return Estimate(training, draws_per_image * images / speed.rate)
 
 
-def _seconds_an_epoch(
+def _seconds_per_epoch(
     model: nn.Module, config: RunConfig, train: data.Dataset, device: torch.device
 ) -> float:
-    settings, recipe = dict(config.method), config.recipe
-    method = methods.make(settings.pop("name"), **settings)
+    recipe = config.recipe
+    method = make_method(config)
+    stepper = Stepper(model, method, recipe, device)
+    # Of the last epoch: a method that warms up or defers a term is slowest there.
     last = max(recipe.epochs - 1, 0)
     epoch = Epoch(train, method, recipe.seed, last, recipe.batch)
-    optimiser = SGD(model.parameters(), lr=recipe.learning_rate)
-    model.train()
+    stepper.set_epoch(last)
     seconds = []
-    for number in range(min(STEPS + 1, len(epoch))):
+    for number in range(min(MEASURED_STEPS + 1, len(epoch))):
         started = time.perf_counter()
-        step = epoch[number]
-        x, y, noise, mix = (t.to(device) for t in (step.x, step.y, step.noise, step.mix))
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.precision == "bf16"):
-            loss = method.loss(model, x, y, epoch=last, noise=noise, mix=mix)
-        optimiser.zero_grad(set_to_none=True)
-        loss.total.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
+        stepper.step(epoch[number])
         seconds.append(time.perf_counter() - started)
-    return min(seconds[1:] or seconds) * len(epoch)  # the first pays for warming up
+    # The first step warms up, unless it is the only one.
+    measured = seconds[1:] or seconds
+    return min(measured) * len(epoch)

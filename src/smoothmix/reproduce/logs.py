@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from smoothmix import presets
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.analysis import Measured, measure
 from smoothmix.errors import UsageError
+from smoothmix.methods.registry import METHODS
 from smoothmix.presets import Preset
 from smoothmix.reproduce.table import Reproduced
 
@@ -25,21 +25,6 @@ SIX_LOGS = "seeds 1-5 are averaged; the log of seed {} is left out, although the
 CONSISTENCY_SEEDS = frozenset(range(1, 6))
 
 ROOTS = ("mnist", "ablation")
-
-PLACES: Mapping[str, tuple[str, ...]] = {
-    "gaussian": ("cohen",),
-    "stability": ("stab/lbd_{weight:g}",),
-    "smoothadv": ("salman/{attack}_{levels:g}_{steps}_{warmup_epochs}/num_{copies}",),
-    "macer": (
-        "macer_deferred{last_deferred}/num_{copies}/lbd_{weight:g}/gamma_{gamma:g}/beta_{beta:g}",
-        "macer_deferred{last_deferred}/num_{copies}/lbd_{weight:g}",
-    ),
-    "consistency": ("consistency/cohen/num_{copies}/lbd_{weight:g}/eta_{entropy_weight:g}",),
-    "smoothmix": ("smoothmix/{mixing}",),
-}
-"""Where the logs of a method lie below `mnist`, by its settings."""
-
-MIXING = "smix_{step_size:g}_{steps}_m{one_step:d}{restriction}/tau_{eta:g}/num_{copies}"
 
 ABLATIONS = {"eta": "eta", "steps": "alphat", "limit": "restriction", "copies": "m"}
 """Folders of the ablations by the setting that our presets name them after."""
@@ -170,25 +155,19 @@ def _names() -> dict[tuple[str, float], str]:
 
 
 def _places(preset: Preset) -> list[str]:
-    """The folders that may hold the logs of a preset; none for the ablations' Gaussian row, which has no log."""
+    """The folders that may hold the logs of a preset; none if its logs were not published."""
     root, setting, *_ = preset.name.split("/")
-    settings = _settings(preset.config.method)
+    method = preset.config.method
+    log_folders = METHODS[method["name"]].log_folders
+    if log_folders is None:
+        return []
+    folders = log_folders(method)
     if root == "mnist":
-        return [f"{root}/{place.format(**settings)}" for place in PLACES[settings["name"]]]
-    return [f"{root}/{ABLATIONS[setting]}/{settings['mixing']}"] if setting in ABLATIONS else []
-
-
-def _settings(method: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a method with what the authors' folders are named after instead."""
-    settings = dict(method)
-    if method["name"] == "smoothadv":
-        settings["levels"] = 256 * method["epsilon"]
-    elif method["name"] == "macer":
-        settings["last_deferred"] = method["defer_epochs"] - 1
-    elif method["name"] == "smoothmix":
-        settings["restriction"] = f"_max{method['limit']:g}" if "limit" in method else ""
-        settings["mixing"] = MIXING.format(**settings)
-    return settings
+        return [f"{root}/{folder}" for folder in folders]
+    if setting not in ABLATIONS:
+        return []
+    # In the ablations, the folder of the setting takes the place of the method's.
+    return [f"{root}/{ABLATIONS[setting]}/{folder.partition('/')[2]}" for folder in folders]
 
 
 def _log(path: Path, folder: Path) -> _Log | None:

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from smoothmix import presets
-from smoothmix.config import (
-    FIDELITIES,
-    METHOD_EPOCHS,
-    PAPER_RECIPE,
-    Fidelity,
-    Recipe,
-    RunConfig,
-    require,
-    scale_epochs,
-)
+from smoothmix.config import FIDELITIES, PAPER_RECIPE, Fidelity, Recipe, RunConfig, require
 from smoothmix.data.registry import DATASETS
 from smoothmix.errors import UsageError
+from smoothmix.methods.registry import METHODS
+from smoothmix.networks.registry import NETWORKS
 from smoothmix.runs.options import RunOverrides
-
-PRESET_OF_NETWORK = {
-    "lenet": "mnist/0.50/gaussian",
-    "cifar_resnet20": "cifar10/0.50/gaussian",
-    "cifar_resnet110": "cifar10/0.50/gaussian",
-    "resnet50": "imagenet/0.50/gaussian",
-}
-"""The preset that gives a network its recipe on a data set that has no preset."""
+from smoothmix.runs.schedule import OTHER_SCHEDULE, scale_epochs, schedule_differences
 
 OWN_OPTIONS = ("name", "sigma", "fidelity")
 """Settings of a method that have options of their own, since more than the method depends on them."""
-
-OTHER_SCHEDULE = "not the schedule of"
-"""How the note begins on a run of a preset that was trained with another recipe."""
 
 
 def make_config(
@@ -46,6 +29,8 @@ def make_config(
     method_settings = parse_settings(overrides.set)
     method = _override_method(run.method, overrides) | method_settings
     parts = _given(overrides, "data", "network", "normalisation", "train_split")
+    if overrides.network is not None and overrides.normalisation is None:
+        parts |= _own_normalisation(overrides.network)
     run = replace(run, method=method, **parts)
     if overrides.epochs_scale is not None:
         run = scale_epochs(run, overrides.epochs_scale)
@@ -66,6 +51,14 @@ def _given(overrides: RunOverrides, *names: str) -> dict[str, Any]:
     return values
 
 
+def _own_normalisation(network: str) -> dict[str, str]:
+    """The normalisation of a network from outside, which does not depend on the data set."""
+    architecture = NETWORKS[network]
+    if architecture.data:
+        return {}
+    return {"normalisation": architecture.normalisation}
+
+
 def _base(overrides: RunOverrides, preset: str | None, config: Path | None) -> RunConfig:
     """The settings before the overrides."""
     require(preset is None or config is None, "give a preset or --config, not both")
@@ -84,16 +77,18 @@ def _base(overrides: RunOverrides, preset: str | None, config: Path | None) -> R
         default = presets.get(default_preset).config
         return replace(default, data=overrides.data, method=method, preset="")
     if overrides.network is None:
-        known = ", ".join(PRESET_OF_NETWORK)
-        raise UsageError(f"--network is needed for {overrides.data}: one of {known}")
+        known = ", ".join(NETWORKS)
+        raise UsageError(
+            f"--network is needed for {overrides.data}: {known}, or package.module:function"
+        )
     return _on_other_data(overrides.data, overrides.network, method)
 
 
 def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig:
     """A run on a data set without a preset: the recipe is that of the network's own data set."""
-    if network not in PRESET_OF_NETWORK:
+    preset = _preset_of_network(network)
+    if preset is None:
         return RunConfig(data=data, network=network, method=method)
-    preset = PRESET_OF_NETWORK[network]
     note = f"{data} has no recipe of its own: this is that of {preset}"
     if DATASETS[data].augmentation == "none":
         note += ", and images are not augmented"
@@ -105,6 +100,14 @@ def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig
         preset="",
         notes=(note,),
     )
+
+
+def _preset_of_network(network: str) -> str | None:
+    """The preset that trains the network on the data set that it is made for, if there is one."""
+    made_for = NETWORKS[network].data
+    if not made_for:
+        return None
+    return DATASETS[made_for].preset
 
 
 def _override_method(method: Mapping[str, Any], overrides: RunOverrides) -> dict[str, Any]:
@@ -189,28 +192,8 @@ def _checked_against_preset(config: RunConfig) -> RunConfig:
 
 
 def _without_epochs(method: Mapping[str, Any], preset: RunConfig) -> dict[str, Any]:
-    counted = METHOD_EPOCHS.get(preset.method["name"], {})
+    counted = METHODS[preset.method["name"]].epoch_settings
     return {name: value for name, value in method.items() if name not in counted}
-
-
-def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]:
-    """How the recipe of a run, and what its method counts in epochs, differ from a preset's.
-
-    A phrase for each setting, by the setting's name.
-    """
-    differences = {}
-    for setting in fields(Recipe):
-        ours = getattr(config.recipe, setting.name)
-        theirs = getattr(preset.recipe, setting.name)
-        # Runs with other seeds repeat one experiment.
-        if setting.name != "seed" and ours != theirs:
-            differences[setting.name] = f"{setting.name} {ours} instead of {theirs}"
-    for name, default in METHOD_EPOCHS.get(preset.method["name"], {}).items():
-        ours = config.method.get(name, default)
-        theirs = preset.method.get(name, default)
-        if ours != theirs:
-            differences[name] = f"{name} {ours} instead of {theirs}"
-    return differences
 
 
 def run_name(config: RunConfig) -> str:

@@ -1,4 +1,4 @@
-"""Where a training run stands, on disk: whole or not at all, and the one before beside it."""
+"""The state of a training run on disk: written whole or not at all, the previous one beside it."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ class State:
 
     epoch: int = 0
     step: int = 0
-    """Steps of this epoch that are done."""
+    """Finished steps of this epoch."""
     model: dict[str, Any]
     optimiser: dict[str, Any]
     sums: dict[str, float] = field(default_factory=dict)
-    """Loss parts summed over the samples of this epoch so far, in all processes."""
+    """The loss and its parts, summed over the images of this epoch so far, in all processes."""
     seconds: float = 0.0
     """Time this epoch took so far."""
     processes: int = 1
-    """How many processes have trained together when this was saved."""
+    """How many processes trained together when this was saved."""
 
 
 def save_state(folder: RunFolder, state: State) -> None:
-    """Write the state and keep the one before; a crash in the middle leaves the old one."""
+    """Write the state and keep the previous one; a crash in between leaves the old one."""
     path = folder.state
     try:
         with replace_file(path) as temporary:
             torch.save(vars(state), temporary)
             if path.exists():
                 _link(path, folder.previous_state)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+    except (OSError, RuntimeError) as error:
+        # torch reports a full disk as a RuntimeError.
         reason = str(error).splitlines()[0]
         raise CheckpointError(
             f"{path}: the checkpoint could not be written ({reason}); the one before is untouched"
@@ -54,9 +55,9 @@ def save_state(folder: RunFolder, state: State) -> None:
 
 
 def load_latest(folder: RunFolder) -> State | None:
-    """The state in a run folder, or the one before with a warning if it is damaged; None if there is none."""
+    """The state in a run folder, or None; if it is damaged, the previous one with a warning."""
     if not folder.state.exists():
-        # Whoever deletes the state wants to begin anew.
+        # A user who deletes the state wants to start again, not from the state before it.
         folder.previous_state.unlink(missing_ok=True)
         return None
     try:
@@ -71,29 +72,38 @@ def load_latest(folder: RunFolder) -> State | None:
         _link(folder.previous_state, folder.state)
         warnings.warn(
             f"{str(error).partition(';')[0]}; it is set aside as {folder.damaged_state.name}, "
-            "and training goes on from the checkpoint before it",
+            "and training resumes from the checkpoint before it",
             stacklevel=2,
         )
         return before
 
 
 def load_state(path: Path) -> State:
-    """Read a state without running anything that the file may hold."""
+    """Read a state without running any code that the file may hold."""
     try:
         content = load_plain(path)
         _require_checksums(path)
         return _state(content)
     except (*DAMAGE, OSError, CheckpointError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = type(error).__name__
+        if str(error):
+            reason = str(error).splitlines()[0]
         raise CheckpointError(
-            f"{path}: cannot be read as a checkpoint ({reason}); delete it to begin anew"
+            f"{path}: cannot be read as a checkpoint ({reason}); delete it to start again"
         ) from error
 
 
 DAMAGE = (
-    RuntimeError, EOFError, TypeError, ValueError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What reading a damaged archive may end in."""
+    RuntimeError,
+    EOFError,
+    TypeError,
+    ValueError,
+    KeyError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a damaged archive may raise."""
 
 
 def pack(state: State) -> bytes:
@@ -104,19 +114,19 @@ def pack(state: State) -> bytes:
 
 
 def unpack(content: bytes) -> State:
-    """A state from bytes, without running anything that they may hold."""
+    """A state from bytes, without running any code that they may hold."""
     return _state(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
 
 
 def _state(content: Any) -> State:
-    """The state that was saved as these values, if they are such."""
+    """The state that these values describe, or an error if they describe none."""
     state = State(**content)
-    counts = (state.epoch, state.step, state.processes)
-    tables = (state.model, state.optimiser, state.sums)
-    if not all(type(count) is int and count >= 0 for count in counts) or not all(
-        isinstance(t, dict) for t in tables
-    ):
-        raise ValueError("it holds other values than a training state has")
+    for count in (state.epoch, state.step, state.processes):
+        if type(count) is not int or count < 0:
+            raise ValueError("a count in it is not a whole number")
+    for table in (state.model, state.optimiser, state.sums):
+        if not isinstance(table, dict):
+            raise ValueError("a table in it is not one")
     return state
 
 
@@ -128,17 +138,16 @@ def _load_or_none(path: Path) -> State | None:
 
 
 def _require_checksums(path: Path) -> None:
-    """Refuse an archive of which a part has changed: torch writes checksums, but does not look at them."""
+    """Refuse an archive of which a part has changed: torch writes checksums, but ignores them."""
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()
     if damaged is not None:
-        raise ValueError(
-            f"its part {damaged.partition('/')[2]} does not have the checksum it was written with"
-        )
+        part = damaged.partition("/")[2]
+        raise ValueError(f"its part {part} does not have the checksum it was written with")
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file a second name, which costs nothing; a copy where the file system has no such thing."""
+    """Give a file a second name; where the file system has no links, copy it."""
     temporary = target.with_name(f".{target.name}.tmp")
     temporary.unlink(missing_ok=True)
     try:
@@ -146,4 +155,5 @@ def _link(source: Path, target: Path) -> None:
     except OSError:
         shutil.copyfile(source, temporary)
     temporary.replace(target)
-    temporary.unlink(missing_ok=True)  # between two names of one file, a rename does nothing
+    # Renaming one name of a file to another name of the same file does nothing.
+    temporary.unlink(missing_ok=True)

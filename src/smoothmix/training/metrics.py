@@ -1,4 +1,4 @@
-"""What training tells while it goes on, and the file that keeps it."""
+"""What training reports while it runs, and metrics.jsonl, which records it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class EpochMetrics:
     """One line of metrics.jsonl."""
 
     epoch: int
-    """Counted from 1, as people do."""
+    """Counted from 1."""
     loss: float
     parts: dict[str, float]
     accuracy: float
-    """Share of test images, each with one noise, that the network classifies right."""
+    """Share of test images, each with one noise sample, that are classified correctly."""
     learning_rate: float
     images_per_second: float
     seconds: float
@@ -32,7 +32,7 @@ class EpochMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProgress:
-    """Where the loop is; sent after every step."""
+    """Where the training loop is; reported after every step."""
 
     epoch: int
     epochs: int
@@ -41,13 +41,17 @@ class StepProgress:
     loss: float
 
 
+def _ignore(report: object) -> None:
+    """The listener that does nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listeners:
-    """What is to be told while training goes on."""
+    """Functions that training calls while it runs."""
 
-    on_step: Callable[[StepProgress], None] = lambda progress: None
-    on_epoch: Callable[[EpochMetrics], None] = lambda metrics: None
-    on_resume: Callable[[State], None] = lambda state: None
+    on_step: Callable[[StepProgress], None] = _ignore
+    on_epoch: Callable[[EpochMetrics], None] = _ignore
+    on_resume: Callable[[State], None] = _ignore
 
 
 def append_line(path: Path, metrics: EpochMetrics) -> None:
@@ -57,13 +61,15 @@ def append_line(path: Path, metrics: EpochMetrics) -> None:
             stream.write(json.dumps(asdict(metrics)) + "\n")
             stream.flush()
             os.fsync(stream.fileno())
-    except OSError as error:  # of a full disk it is not said which file did not fit
+    except OSError as error:
+        # The error of a full disk does not name the file.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def keep_lines(path: Path, count: int) -> None:
     """Drop the lines of epochs that will be trained again."""
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if len(lines) > count:
-            atomic_write(path, "".join(lines[:count]).encode())
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if len(lines) > count:
+        atomic_write(path, "".join(lines[:count]).encode())

@@ -31,7 +31,7 @@ from smoothmix.runs.options import CHECKPOINT_MINUTES, TrainingOptions
 from smoothmix.training.batches import Epoch
 from smoothmix.training.checkpoint import pack, unpack
 from smoothmix.training.metrics import Listeners
-from smoothmix.training.parallel import Team, synchronised, team, uses_batchnorm
+from smoothmix.training.parallel import ProcessGroup, open_group, synchronised, uses_batchnorm
 from smoothmix.training.trainer import Trainer
 
 LOCK_PATIENCE = 15.0
@@ -62,7 +62,7 @@ def open_run(
     if world.is_main:
         warn_of_doubts(method.sigma, train)
     with (
-        team(world, device, stop) as members,
+        open_group(world, device, stop) as group,
         ExitStack() as held,
         torch.random.fork_rng(devices=[]),
     ):
@@ -84,15 +84,19 @@ def open_run(
             workers=_number_of_workers(options, train, world),
             checkpoint_minutes=options.checkpoint_minutes or CHECKPOINT_MINUTES,
             listeners=listeners or Listeners(),
-            team=members,
+            group=group,
             stop=stop,
         )
-        _require_same_settings(members, config)
-        state = members.from_main(lambda: _begin(trainer, held))
+        _require_same_settings(group, config)
+        state = group.from_main(lambda: _begin(trainer, held))
         if not world.is_main:
             trainer.follow(unpack(state))
-        trainer.finished = members.any(trainer.finished)
-        yield trainer
+        trainer.finished = group.any(trainer.finished)
+        try:
+            yield trainer
+        finally:
+            # Before the group is left: see `open_group`.
+            trainer.stepper.release()
 
 
 def make_method(config: RunConfig) -> Method:
@@ -166,14 +170,14 @@ def _number_of_workers(options: TrainingOptions, dataset: Dataset, world: World)
     return max(1, (os.cpu_count() or 1) // world.local_size)
 
 
-def _require_same_settings(members: Team, config: RunConfig) -> None:
+def _require_same_settings(group: ProcessGroup, config: RunConfig) -> None:
     """Refuse processes that were started with other settings, or with other data, than rank 0."""
-    if members.world.alone:
+    if group.world.alone:
         return
-    text = members.from_main(lambda: to_toml(config).encode()).decode()
+    text = group.from_main(lambda: to_toml(config).encode()).decode()
     main = from_table(RunConfig, tomllib.loads(text), where="rank 0")
     different = differences(main, config)
-    if not members.any(bool(different)):
+    if not group.any(bool(different)):
         return
     if different:
         raise UsageError(f"rank 0 was started with other settings: {different}")

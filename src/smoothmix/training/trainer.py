@@ -1,26 +1,25 @@
-"""The one training loop: any method, any network, any number of processes, resumed where it was killed."""
+"""The one training loop: any method, any network, any number of processes, resumable anywhere."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD
+from torch import nn
 
 from smoothmix._process.signals import Interrupted, Stopped, StopRequest
 from smoothmix.config import RunConfig
 from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
-from smoothmix.methods import Loss, Method
+from smoothmix.methods import Method
 from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import save_weights
 from smoothmix.runs.folder import RunFolder
-from smoothmix.training.batches import Ahead, Batch, Epoch, prepared
+from smoothmix.runs.options import CHECKPOINT_MINUTES
+from smoothmix.training.batches import Epoch, Share, prepare_shares
 from smoothmix.training.checkpoint import State, load_latest, save_state
 from smoothmix.training.metrics import (
     EpochMetrics,
@@ -29,29 +28,13 @@ from smoothmix.training.metrics import (
     append_line,
     keep_lines,
 )
-from smoothmix.training.parallel import Tally, Team
-
-
-class Objective(nn.Module):
-    """A method's loss as a module of its own.
-
-    This is what is wrapped for several processes, not the network: a loss runs it several times and attacks it, which
-    a wrapper takes for as many steps. The method sees the bare network.
-    """
-
-    def __init__(self, network: nn.Module, method: Method) -> None:
-        super().__init__()
-        self.network = network
-        self.method = method
-        self.tally = Tally()
-
-    def forward(self, x: Tensor, y: Tensor, noise: Tensor, mix: Tensor, epoch: int) -> Loss:
-        return self.method.loss(self.network, x, y, epoch=epoch, noise=noise, mix=mix)
+from smoothmix.training.parallel import ProcessGroup
+from smoothmix.training.step import Stepper, StepTotals
 
 
 @dataclass(kw_only=True)
 class Trainer:
-    """A run in progress: the network, its optimiser, and the folder that can bring both back."""
+    """A run in progress: the network, its optimiser, and the folder that both resume from."""
 
     config: RunConfig
     folder: RunFolder
@@ -61,30 +44,21 @@ class Trainer:
     model: nn.Module
     device: torch.device
     workers: int = 0
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: float = CHECKPOINT_MINUTES
     listeners: Listeners = field(default_factory=Listeners)
-    team: Team = field(default_factory=Team)
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     stop: StopRequest = field(default_factory=StopRequest)
-    optimiser: SGD = field(init=False)
+    stepper: Stepper = field(init=False)
     state: State = field(init=False)
     finished: bool = field(init=False, default=False)
-    """Whether the weights are there already."""
+    """Whether the folder already holds the trained weights."""
 
     def __post_init__(self) -> None:
-        recipe = self.config.recipe
-        self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.optimiser = SGD(
-            self.model.parameters(),
-            lr=recipe.learning_rate,
-            momentum=recipe.momentum,
-            nesterov=recipe.nesterov,
-            weight_decay=recipe.weight_decay,
-            fused=True,  # one pass over the weights
-        )
+        self.stepper = Stepper(self.model, self.method, self.config.recipe, self.device, self.group)
         self.state = State(model={}, optimiser={})
 
     def resume(self) -> None:
-        """Take up the state that an earlier run left in the folder, if there is one."""
+        """Load the state that an earlier process left in the folder, if there is one."""
         state = load_latest(self.folder)
         if state is None:
             # Weights without a state are those of a run that was copied, imported or tidied up.
@@ -99,192 +73,174 @@ class Trainer:
             self.listeners.on_resume(state)
 
     def follow(self, state: State) -> None:
-        """Stand where that state stands."""
+        """Continue from that state."""
+        # A state without a network is that of a run that has not begun.
         if state.model:
             self.model.load_state_dict(state.model)
-            self.optimiser.load_state_dict(state.optimiser)
+            self.stepper.optimiser.load_state_dict(state.optimiser)
         self.state = state
 
     def save(self) -> None:
-        """Put the state on disk."""
+        """Write a checkpoint."""
         self.state.model = self.model.state_dict()
-        self.state.optimiser = self.optimiser.state_dict()
-        self.state.processes = self.team.world.size
+        self.state.optimiser = self.stepper.optimiser.state_dict()
+        self.state.processes = self.group.world.size
         save_state(self.folder, self.state)
 
     def run(self) -> EpochMetrics | None:
-        """Train to the last epoch and leave the weights in the folder; the metrics of the last epoch that was run."""
-        metrics = None
+        """Train to the last epoch, and save the weights in the folder.
+
+        Returns the metrics of the last epoch; None if there was nothing left to train.
+        """
         if self.finished:
             return None
-        bare = Objective(self.model, self.method).to(self.device)
-        objective = self.team.wrap(bare)
+        metrics = None
         while self.state.epoch < self.config.recipe.epochs:
-            metrics = self._epoch(objective, bare.tally)
-        if self.team.world.is_main:
+            metrics = self._train_epoch()
+        if self.group.world.is_main:
             save_weights(self.model, self.folder.weights)
         self.finished = True
         return metrics
 
-    def _epoch(self, objective: nn.Module, tally: Tally) -> EpochMetrics:
-        number, recipe = self.state.epoch, self.config.recipe
-        for group in self.optimiser.param_groups:
-            group["lr"] = recipe.rate(number)
-        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.team.world)
-        started, before, saved = time.monotonic(), self.state.seconds, time.monotonic()
-        self.model.train()
-        with closing(self._steps(epoch)) as steps:
-            for step in steps:
-                totals = self._step(objective, tally, step, number)
-                self.state.step += 1
-                self.state.seconds = before + time.monotonic() - started
-                self.listeners.on_step(self._progress(len(epoch), totals["loss"] / step.total))
-                if totals["stop"] or (self.team.world.alone and self.stop.requested):
-                    raise self._stopped(len(epoch))
-                if (
-                    self.team.world.is_main
-                    and time.monotonic() - saved > 60 * self.checkpoint_minutes
-                ):
-                    if (
-                        not self._broken()
-                    ):  # else the next step says so, and the last good state is kept
-                        self.save()
-                    saved = time.monotonic()
-        self._require_whole()
-        metrics = self._metrics(epoch, recipe.rate(number), self._accuracy(len(epoch)))
+    def _train_epoch(self) -> EpochMetrics:
+        """Take the steps of the epoch that are left, evaluate the network, and save both."""
+        recipe = self.config.recipe
+        number = self.state.epoch
+        epoch = Epoch(self.train, self.method, recipe.seed, number, recipe.batch, self.group.world)
+        self.stepper.set_epoch(number)
+        self._take_steps(epoch)
+        self._require_finite_weights()
+        metrics = self._metrics(self._accuracy(len(epoch)))
         self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
-        if self.team.world.is_main:
-            # The line first: a crash between the two repeats the epoch's end and drops the line on resuming.
+        if self.group.world.is_main:
+            # The line first: after a crash between the two, the epoch's end is repeated, and
+            # resuming drops the line.
             append_line(self.folder.metrics, metrics)
             self.save()
             self.listeners.on_epoch(metrics)
         return metrics
 
-    def _steps(self, epoch: Epoch) -> Generator[Batch]:
-        mean = self.team.mean
-        if self.workers > 0 or mean is None or mean.spare_cores:
-            return prepared(epoch, first=self.state.step, workers=self.workers)
-        ahead = Ahead(epoch, self.state.step)
-        mean.meanwhile = ahead.work
-        return ahead.steps()
+    def _take_steps(self, epoch: Epoch) -> None:
+        steps = len(epoch)
+        started = time.monotonic()
+        saved = started
+        seconds_before = self.state.seconds
+        shares = prepare_shares(epoch, first=self.state.step, workers=self.workers)
+        with closing(shares):
+            for share in shares:
+                totals = self._take_step(share)
+                self.state.step += 1
+                self.state.seconds = seconds_before + time.monotonic() - started
+                self._report_step(steps, totals.means["loss"])
+                # A single process stops at once; several must know it in the same step.
+                if totals.stop or (self.group.world.alone and self.stop.requested):
+                    raise self._stopped(steps)
+                if time.monotonic() - saved > 60 * self.checkpoint_minutes:
+                    self._save_if_finite()
+                    saved = time.monotonic()
 
-    def _step(
-        self, objective: nn.Module, tally: Tally, step: Batch, epoch: int
-    ) -> dict[str, float]:
-        """Take one step; the sums of loss and parts over its images in all processes, and whether to stop."""
-        _seed(self.device, step.seed)
-        x = step.x.to(self.device, memory_format=torch.channels_last)
-        y, noise, mix = (tensor.to(self.device) for tensor in (step.y, step.noise, step.mix))
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.config.recipe.precision == "bf16"
-        ):
-            loss: Loss = objective(x, y, noise, mix, epoch)
-        values = {
-            "loss": loss.total.item(),
-            **{name: float(part) for name, part in loss.parts.items()},
-        }
-        sums = {name: value * step.counted for name, value in values.items()}
-        totals = {**sums, "samples": step.counted, "stop": float(self.stop.requested)}
-        self.optimiser.zero_grad(set_to_none=True)
-        # Losses are means over images and gradients are averaged over processes, whose shares may differ.
-        weight = step.counted * self.team.world.size / step.total
-        carried = 0.0 if self.team.world.alone else tally.load(totals)
-        (loss.total * weight + carried).backward()  # type: ignore[no-untyped-call]
-        if not self.team.world.alone:
-            totals = tally.totals(self.team.world)
-        means = {name: totals[name] / step.total for name in values}
-        if not all(map(math.isfinite, means.values())):
-            parts = ", ".join(f"{name} {value:g}" for name, value in means.items())
-            raise self._lost(
-                f"the loss is not finite in epoch {epoch + 1}, step {self.state.step + 1} ({parts})"
-            )
-        self.optimiser.step()
-        for name in (*values, "samples"):
-            self.state.sums[name] = self.state.sums.get(name, 0.0) + totals[name]
+    def _take_step(self, share: Share) -> StepTotals:
+        totals = self.stepper.step(share, stop=self.stop.requested)
+        if not totals.finite:
+            where = f"epoch {self.state.epoch + 1}, step {self.state.step + 1}"
+            parts = ", ".join(f"{name} {value:g}" for name, value in totals.means.items())
+            raise self._diverged(f"the loss is not finite in {where} ({parts})")
+        sums = self.state.sums
+        for name, value in (*totals.sums.items(), ("samples", totals.samples)):
+            sums[name] = sums.get(name, 0.0) + value
         return totals
 
-    def _broken(self) -> bool:
-        """Whether a weight is no finite number any more: so it is in all processes."""
-        return not all(bool(weight.isfinite().all()) for weight in self.model.parameters())
-
-    def _require_whole(self) -> None:
-        """Refuse to save weights that a step has broken: the loss, taken before it, did not show it."""
-        if self._broken():
-            raise self._lost(
-                f"weights are not finite after epoch {self.state.epoch + 1}, step {self.state.step}"
+    def _report_step(self, steps: int, loss: float) -> None:
+        self.listeners.on_step(
+            StepProgress(
+                epoch=self.state.epoch,
+                epochs=self.config.recipe.epochs,
+                step=self.state.step,
+                steps=steps,
+                loss=loss,
             )
-
-    def _lost(self, what: str) -> SmoothmixError:
-        """That training has diverged, and what is left of it."""
-        left = (
-            f"the last good checkpoint is {self.folder.state}"
-            if self.folder.state.exists()
-            else "nothing was saved yet"
         )
-        return self.team.ending(
+
+    def _save_if_finite(self) -> None:
+        """Save a checkpoint within an epoch.
+
+        If weights are not finite, the next step reports it, and the last good checkpoint is kept.
+        """
+        if self.group.world.is_main and self._weights_are_finite():
+            self.save()
+
+    def _weights_are_finite(self) -> bool:
+        """Whether all weights are finite; the answer is the same in all processes."""
+        return all(bool(weight.isfinite().all()) for weight in self.model.parameters())
+
+    def _require_finite_weights(self) -> None:
+        """Refuse to save weights that the last step made infinite, which its loss cannot show."""
+        if not self._weights_are_finite():
+            where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
+            raise self._diverged(f"weights are not finite after {where}")
+
+    def _diverged(self, what: str) -> SmoothmixError:
+        """The error that training has diverged, with the checkpoint that is left."""
+        left = "nothing was saved yet"
+        if self.folder.state.exists():
+            left = f"the last good checkpoint is {self.folder.state}"
+        return self.group.ending(
             SmoothmixError(f"{what}; {left}; a lower --learning-rate may help, with another --out")
         )
 
     def _stopped(self, steps: int) -> SmoothmixError:
-        """Save, and say so: all processes are at the same step."""
-        self._require_whole()
-        if self.team.world.is_main:
+        """The error that training was stopped, after saving: all processes are at this step."""
+        self._require_finite_weights()
+        if self.group.world.is_main:
             self.save()
-        kind, why = (
-            (Interrupted, "interrupted")
-            if self.stop.by_keyboard
-            else (Stopped, "stopped by SIGTERM")
-        )
-        return self.team.ending(
-            kind(
-                f"{why} in epoch {self.state.epoch + 1} after step {self.state.step} of {steps}; "
-                "the checkpoint is saved, and the same command goes on from there"
-            )
-        )
+        where = f"epoch {self.state.epoch + 1} after step {self.state.step} of {steps}"
+        advice = "the checkpoint is saved; run the same command again to resume"
+        error: SmoothmixError = Stopped(f"stopped by SIGTERM in {where}; {advice}")
+        if self.stop.by_keyboard:
+            error = Interrupted(f"interrupted in {where}; {advice}")
+        return self.group.ending(error)
 
     def _accuracy(self, steps: int) -> float:
-        """Accuracy of the network as it is saved, of which each process does a part; broken off when told to stop."""
-        if self.team.world.is_main and not self.team.world.alone:
-            self.save()  # a process that is told to stop waits here for others, perhaps in vain
-        self.team.share_buffers(self.model)
-        sigma, seed, world = self.method.sigma, self.config.recipe.seed, self.team.world
-        part = self.stop.run_unless_stopped(
-            lambda: noisy_accuracy(self.model, self.test, sigma=sigma, seed=seed, world=world)
-        )
-        accuracy = self.team.total(math.nan if part is None else part)
+        """Accuracy under noise of the network as it is saved; each process evaluates a part."""
+        world = self.group.world
+        if world.is_main and not world.alone:
+            # A process that is asked to stop here waits for the others, perhaps until it is
+            # killed.
+            self.save()
+        self.group.share_buffers(self.model)
+        part = self.stop.run_unless_stopped(self._own_part_of_accuracy)
+        # Not a number in one process makes the sum not a number in all of them.
+        accuracy = self.group.total(math.nan if part is None else part)
         if math.isnan(accuracy):
             raise self._stopped(steps)
         return accuracy
 
-    def _metrics(self, epoch: Epoch, rate: float, accuracy: float) -> EpochMetrics:
-        samples = self.state.sums.get("samples", 0.0)
-        means = (
-            {name: total / samples for name, total in self.state.sums.items() if name != "samples"}
-            if samples
-            else {}
+    def _own_part_of_accuracy(self) -> float:
+        return noisy_accuracy(
+            self.model,
+            self.test,
+            sigma=self.method.sigma,
+            seed=self.config.recipe.seed,
+            world=self.group.world,
         )
+
+    def _metrics(self, accuracy: float) -> EpochMetrics:
+        """The metrics of the epoch that has just ended."""
+        sums = dict(self.state.sums)
+        samples = sums.pop("samples", 0.0)
+        means = {}
+        if samples:
+            means = {name: total / samples for name, total in sums.items()}
         seconds = self.state.seconds
+        images_per_second = math.nan
+        if seconds:
+            images_per_second = samples / seconds
         return EpochMetrics(
-            epoch=epoch.number + 1,
+            epoch=self.state.epoch + 1,
             loss=means.pop("loss", math.nan),
             parts=means,
             accuracy=accuracy,
-            learning_rate=rate,
-            images_per_second=samples / seconds if seconds else math.nan,
+            learning_rate=self.config.recipe.rate(self.state.epoch),
+            images_per_second=images_per_second,
             seconds=seconds,
         )
-
-    def _progress(self, steps: int, loss: float) -> StepProgress:
-        epochs = self.config.recipe.epochs
-        return StepProgress(
-            epoch=self.state.epoch, epochs=epochs, step=self.state.step, steps=steps, loss=loss
-        )
-
-
-def _seed(device: torch.device, seed: int) -> None:
-    """Set what torch draws from; its own function keeps a traceback for every kind of device that there might be, which
-    takes half a millisecond."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(seed)
-    else:
-        torch.manual_seed(seed)

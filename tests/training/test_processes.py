@@ -1,0 +1,45 @@
+"""Processes that train together: they start, exchange buffers and notice a lost one."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore
+
+from smoothmix._process.signals import StopRequest
+from smoothmix._process.world import World
+from smoothmix.errors import SmoothmixError
+from smoothmix.training import parallel
+from tests.conftest import ROOT, command
+from tests.helpers.processes import Jobs, tiny_run, until_saved
+
+
+def test_processes_that_never_come_are_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parallel, "PATIENCE", timedelta(seconds=0.2))
+    with pytest.raises(SmoothmixError, match=r"rank 1, 2 did not start within 0:00:00.2"):
+        parallel.meet(HashStore(), World(0, 3), StopRequest())
+    with pytest.raises(SmoothmixError, match="rank 0 did not start within"):
+        parallel.meet(HashStore(), World(2, 3), StopRequest())
+
+
+def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) -> None:
+    """Without a launcher that would end the others."""
+    tiny_run(tmp_path, epochs=10_000)
+    training = command("train", "--config", "config.toml", "--out", "run", "--device", "cpu")
+    first, second = jobs.ranks([list(training)] * 2)
+    until_saved(tmp_path / "run")
+    second.process.kill()
+    assert first.wait() == SmoothmixError.exit_code
+    assert "smoothmix: another process of the run is gone (" in first.said
+    assert "run the same command again to resume from the last checkpoint" in first.said
+
+
+def test_all_processes_evaluate_with_the_statistics_of_rank_0(jobs: Jobs) -> None:
+    script = [sys.executable, str(ROOT / "tests" / "helpers" / "buffers.py")]
+    for job in jobs.ranks([script] * 3, PYTHONPATH=str(ROOT)):
+        assert job.wait() == 0, job.said
