@@ -14,7 +14,7 @@ from smoothmix._process.world import World
 from smoothmix.errors import SmoothmixError
 from smoothmix.training import parallel
 from tests.conftest import ROOT, command
-from tests.helpers.processes import Jobs, tiny_run, until_saved
+from tests.helpers.processes import TRAIN, Jobs, tiny_run, until_saved, weights_in
 
 
 def test_processes_that_never_come_are_not_waited_for_without_end(
@@ -39,7 +39,25 @@ def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) 
     assert "run the same command again to resume from the last checkpoint" in first.said
 
 
-def test_all_processes_evaluate_with_the_statistics_of_rank_0(jobs: Jobs) -> None:
-    script = [sys.executable, str(ROOT / "tests" / "helpers" / "buffers.py")]
-    for job in jobs.ranks([script] * 3, PYTHONPATH=str(ROOT)):
+@pytest.mark.parametrize("case", ["means_in_rank_order", "buffers_of_rank_0"])
+def test_all_processes_get_the_same_numbers(jobs: Jobs, case: str) -> None:
+    """Gradients to the last bit, for every size; BatchNorm statistics are those of rank 0."""
+    script = [sys.executable, str(ROOT / "tests" / "helpers" / "exchanges.py"), case]
+    for job in jobs.ranks([script] * 5, PYTHONPATH=str(ROOT)):
         assert job.wait() == 0, job.said
+
+
+def test_three_processes_that_were_stopped_end_with_the_same_weights(
+    tmp_path: Path, jobs: Jobs
+) -> None:
+    tiny_run(tmp_path, epochs=6)
+    whole = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "whole")
+    assert whole.wait() == 0, whole.said
+    options = ("--checkpoint-minutes", "1e-9")
+    stopped = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "stopped", *options)
+    until_saved(tmp_path / "stopped")
+    stopped.process.terminate()
+    assert stopped.wait() != 0, "it was really stopped"
+    again = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "stopped")
+    assert again.wait() == 0, again.said
+    assert weights_in(tmp_path / "stopped") == weights_in(tmp_path / "whole")

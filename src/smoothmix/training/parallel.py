@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from smoothmix._process.signals import Stopped, StopRequest
 from smoothmix._process.world import ReportedByRankZero, World
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.training._rank_order import wrap_in_rank_order
 
 PATIENCE = timedelta(hours=2)
 """How long a process waits for another that is alive: to start, save or evaluate."""
@@ -44,6 +45,9 @@ class ProcessGroup:
         """The module with gradients averaged over all processes, and rank 0's weights in each."""
         if self.world.alone:
             return module
+        on_cpu = all(weight.device.type == "cpu" for weight in module.parameters())
+        if on_cpu and self.world.size > 2:
+            return wrap_in_rank_order(module)
         return DistributedDataParallel(module, gradient_as_bucket_view=True)
 
     def total(self, number: float) -> float:
@@ -252,5 +256,5 @@ def synchronised(model: nn.Module, world: World, device: torch.device) -> nn.Mod
         )
     if not uses_batchnorm(model):
         raise UsageError("--sync-batchnorm has no effect: the network has no BatchNorm")
-    converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-    return converted
+    convert: Callable[[nn.Module], nn.Module] = nn.SyncBatchNorm.convert_sync_batchnorm
+    return convert(model)
