@@ -30,7 +30,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 LEVELS = (
     ("errors", "version", "registry", "_io", "_process", "config", "noise"),
     ("data", "stats", "presets", "certificates", "tables", "runs.folder", "runs.zoo"),
-    ("networks.registry", "runs.options", "runs.plan"),
+    ("networks.registry", "methods.registry", "methods.log_folders"),
+    ("runs.options", "runs.schedule", "runs.plan"),
     ("analysis", "plots", "report"),
     ("networks", "runs", "_io.untrusted"),
     ("attacks", "inference"),
@@ -41,12 +42,14 @@ LEVELS = (
 )
 """Imports point one way: a module imports from its own level and from those above it here."""
 
-TORCH_FREE_LEVELS = 4
+TORCH_FREE_LEVELS = 5
 """The first levels never import torch."""
 
 ALSO_TORCH_FREE = ("cli", "reproduce.jobs", "reproduce.table", "reproduce.logs")
 
-LAZY_EXCEPTIONS: dict[tuple[str, str], str] = {}
+LAZY_EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("methods.registry", "methods.base"): "to check a class from outside, which needs torch anyway",
+}
 """Imports within functions that point the other way, each with its reason."""
 
 
