@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in one run, one table, printed and saved beside this file as JSON and markdown."""
+"""`make bench`: all benchmarks in one table, printed and saved in results/ as JSON and text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.turns import Line
 
 RESULTS = Path(__file__).parent / "results"
 LOGS = Path(__file__).parents[2] / "shared" / "reference" / "mnist-logs.tar.xz"
-DRAWS_AN_IMAGE = 100_100
+DRAWS_PER_IMAGE = 100_100
 """n0 + n of the paper."""
 
 
@@ -67,9 +67,9 @@ def measured(threads: Sequence[int]) -> Iterator[Line]:
 
 
 def draws_saved(archive: Path) -> list[Saved]:
-    """What mode anytime saves on the published logs; nothing where they are not."""
+    """What mode anytime saves on the published logs; empty where these are missing."""
     if not archive.exists():
-        print(f"the draws that anytime saves are not measured: {archive.name} is not there")
+        print(f"the draws that anytime saves are not measured: {archive.name} is missing")
         return []
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
@@ -77,7 +77,7 @@ def draws_saved(archive: Path) -> list[Saved]:
 
 
 def processor() -> str:
-    """What the operating system calls the processor."""
+    """The name of the processor."""
     info = Path("/proc/cpuinfo")
     names = [
         line.partition(":")[2].strip()
@@ -91,25 +91,29 @@ def processor() -> str:
 
 def speed(line: Line) -> str:
     """Its numbers on one line."""
-    return f"{line.rate:9,.0f} {line.unit}/s {line.ratio:5.2f}x {100 * line.of_floor:4.0f} % of the floor"
+    share = f"{100 * line.of_floor:4.0f} % of the floor"
+    return f"{line.rate:9,.0f} {line.unit}/s {line.ratio:5.2f}x {share}"
 
 
 def markdown(machine: str, lines: Sequence[Line], saved: Sequence[Saved]) -> str:
-    """The tables for people."""
+    """The tables as markdown."""
     rows = [
-        "| what | network | way | threads | a second | images an hour at n = 100,000 | ratio | of the floor's speed |",
+        (
+            "| what | network | way | threads | per second | images per hour at n = 100,000 "
+            "| ratio | of the floor's speed |"
+        ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for x in lines:
-        hour = f"{3600 * x.rate / DRAWS_AN_IMAGE:,.0f}" if x.unit == "draws" else ""
+        hour = f"{3600 * x.rate / DRAWS_PER_IMAGE:,.0f}" if x.unit == "draws" else ""
         rows.append(
-            f"| {x.what} | {x.network} | {x.way} | {x.threads} | {x.rate:,.0f} {x.unit} | {hour} | {x.ratio:.2f} "
-            f"| {100 * x.of_floor:.0f} % |"
+            f"| {x.what} | {x.network} | {x.way} | {x.threads} | {x.rate:,.0f} {x.unit} "
+            f"| {hour} | {x.ratio:.2f} | {100 * x.of_floor:.0f} % |"
         )
     parts = [f"{machine}.", "\n".join(rows)]
     if saved:
         rows = [
-            "| votes like | rule | draws an image | fewer | points lost at most |",
+            "| votes like | rule | draws per image | fewer | points lost at most |",
             "|---|---|---|---|---|",
         ]
         rows += [

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from smoothmix.analysis import measure
-from smoothmix.stats import anytime, largest_radius, lower_bound, radius
+from smoothmix.stats import anytime
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.binomial import largest_radius, lower_bound, radius
 
 N0, N, ALPHA, BLOCK = 100, 100_000, 0.001, 256
 LOGS = {
@@ -36,7 +37,7 @@ class Saved:
     fewer: float
     """How many times fewer than N."""
     points: float
-    """Largest loss of certified accuracy over the radii asked for, in percentage points."""
+    """Largest loss of certified accuracy over the requested radii, in percentage points."""
     acr: float
     exact_acr: float
 
@@ -44,7 +45,7 @@ class Saved:
 def probabilities(path: Path, sigma: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The p_A behind a log's radii, by the votes that gave them, and which images are right.
 
-    An abstention is taken for a coin: the votes behind it are unknown, and nothing is dearer to decide.
+    An abstention counts as p_A = 1/2: its votes are unknown, and that takes most draws to decide.
     """
     measured = measure(path, paper_rounding=True)
     bounds = lower_bound(np.arange(N + 1), N, alpha=ALPHA)
@@ -109,13 +110,11 @@ def saved(folder: Path) -> list[Saved]:
 
 
 def main(folder: Path) -> None:
-    print(
-        f"{'log':24} {'rule':24} {'draws':>9} {'fewer':>7} {'points lost':>12} {'ACR':>8} {'exact':>8}"
-    )
+    titles = f"{'draws':>9} {'fewer':>7} {'points lost':>12} {'ACR':>8} {'exact':>8}"
+    print(f"{'log':24} {'rule':24} {titles}")
     for s in saved(folder):
-        print(
-            f"{s.log:24} {s.rule:24} {s.draws:9.0f} {s.fewer:6.1f}x {s.points:12.2f} {s.acr:8.4f} {s.exact_acr:8.4f}"
-        )
+        numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {s.points:12.2f} {s.acr:8.4f} {s.exact_acr:8.4f}"
+        print(f"{s.log:24} {s.rule:24} {numbers}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ SIGMA = 0.5
 
 
 class FieldLeNet(nn.Module):
-    """LeNet with ReLU before pooling, as it is usually written; the weights go by the same order."""
+    """LeNet with ReLU before pooling, as it is usually written; weights are in the same order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,14 +59,18 @@ REFERENCE = "as the field writes it, fp32"
 
 def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
     """The reference and ours, on the same weights."""
-    keep_freed_memory()  # as the command line does
     torch.manual_seed(0)
     ours = networks.build(network).eval()
-    theirs = FieldLeNet().eval() if network == "lenet" else networks.build(network).eval()
+    if network == "lenet":
+        theirs = FieldLeNet().eval()
+    else:
+        theirs = networks.build(network).eval()
     theirs.load_state_dict(dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True)))
     image, draws = torch.rand(SHAPES[network]), DRAWS[network]
 
     def count(precision: Precision) -> np.ndarray:
+        # As the command line does. Not in the process of the reference, which has no such thing.
+        keep_freed_memory()
         smoothed = Smoothed(ours, sigma=SIGMA, num_classes=10, precision=precision)
         with smoothed.open(image.shape, seed=0) as sampler:
             return sampler.votes(image, 0, Domain.ESTIMATION, stop=draws)
@@ -76,11 +80,11 @@ def ways(network: str) -> dict[str, Callable[[], np.ndarray]]:
 
 
 def measure(network: str, *, threads: int, repeats: int = 7) -> list[Line]:
-    """Draws a second of each way, taking turns, on so many threads."""
+    """Draws per second of each way, in turns, on so many threads."""
     draws = DRAWS[network]
 
     def check(votes: list[np.ndarray]) -> None:
-        # Other noise, other votes: as far apart as chance allows.
+        # The noise differs, and so do the votes, by as much as chance allows.
         if any(abs(v - votes[0]).max() > 6 * draws**0.5 for v in votes):
             raise AssertionError(f"the ways do not count the same votes: {votes}")
 

@@ -1,6 +1,8 @@
-"""`python -m benchmarks.published_tables DIR`: each cell of the paper's MNIST tables and ablations from published logs.
+"""Each cell of the paper's MNIST tables and ablations, computed again from published logs.
 
-DIR holds mnist-logs.tar.xz unpacked. Radii are rounded as in the paper; numbers are compared as they are printed.
+python -m benchmarks.published_tables DIR     # DIR holds mnist-logs.tar.xz unpacked
+
+Radii are rounded as in the paper; numbers are compared as they are printed.
 """
 
 from __future__ import annotations
@@ -58,15 +60,14 @@ class Compared:
         return f"{value:.{self.digits}f}"
 
     def __str__(self) -> str:
-        tried = [
-            f"{way} {value:.6f}{' = as printed' if self.text(value) == self.text(self.printed) else ''}"
-            for way, value in self.others.items()
-        ]
         known = "named in FIDELITY.md" if self.named else "not named in FIDELITY.md"
-        told = f"printed {self.text(self.printed)}, logs {self.exact:.6f}"
-        return (
-            f"    {self.row} {self.column}: {told} [{known}]{''.join(f'; {way}' for way in tried)}"
-        )
+        numbers = f"printed {self.text(self.printed)}, logs {self.exact:.6f}"
+        line = f"    {self.row} {self.column}: {numbers} [{known}]"
+        for way, value in self.others.items():
+            line += f"; {way} {value:.6f}"
+            if self.text(value) == self.text(self.printed):
+                line += " = as printed"
+        return line
 
 
 @cache
@@ -95,7 +96,7 @@ def over_seeds(
     *,
     named: bool,
 ) -> list[Compared]:
-    """The mean and the deviation of one number."""
+    """The mean and the standard deviation of one number."""
     five, every = [get(read(path)) for path in logs.seeds], [get(read(path)) for path in logs.every]
     digits = 4 if column == "ACR" else 2
     more = {f"all {len(every)} logs": every} if len(every) > len(five) else {}
@@ -110,23 +111,23 @@ def over_seeds(
         Compared(
             row=row,
             column=f"{column} {kind}",
-            printed=said,
+            printed=value,
             exact=ours,
             digits=digits,
             named=named,
             others=others,
         )
-        for kind, said, ours, others in numbers
+        for kind, value, ours, others in numbers
     ]
 
 
 def single_run(row: str, published: Published, run: Measured) -> list[Compared]:
     """Every number of a row of a table of single runs."""
     numbers = [("ACR", published.acr, acr(run), 3)]
-    numbers += [(f"{r:.2f}", said, accuracy(r)(run), 1) for r, said in published.accuracy.items()]
+    numbers += [(f"{r:.2f}", value, accuracy(r)(run), 1) for r, value in published.accuracy.items()]
     return [
-        Compared(row=row, column=column, printed=said, exact=ours, digits=digits, others={})
-        for column, said, ours, digits in numbers
+        Compared(row=row, column=column, printed=value, exact=ours, digits=digits, others={})
+        for column, value, ours, digits in numbers
     ]
 
 
@@ -200,15 +201,14 @@ def print_table(title: str, cells: Sequence[Compared]) -> None:
 
 
 def print_baselines(rows: Mapping[str, Logs]) -> None:
-    """For each other row of the main table, whether a log is its run: the authors do not say which."""
+    """For each other row of the main table, the log that is nearest: its run is not published."""
     print("Main table, rows of which the run is not known (the nearest log of each):")
     for name in presets.names("mnist"):
         if rows[name].main is None:
             path, cells = nearest_log(name, rows[name])
             equal = sum(cell.equal for cell in cells)
-            print(
-                f"  {name}: {path.name} has {equal} of {len(cells)}{' (all of them)' if equal == len(cells) else ''}"
-            )
+            all_equal = " (all of them)" if equal == len(cells) else ""
+            print(f"  {name}: {path.name} has {equal} of {len(cells)}{all_equal}")
             _, sigma, method = name.split("/")
             if sigma == "0.50" and method in NO_RUN_AT_HALF:
                 print("    named in FIDELITY.md: no log holds this run")
@@ -219,7 +219,7 @@ def print_baselines(rows: Mapping[str, Logs]) -> None:
 
 
 def spread(cell: Compared, logs: Logs) -> str:
-    """Where that number lies in all logs of a row, and which of them would print it as the paper does."""
+    """The range of that number in all logs of a row, and the logs that agree with the paper."""
     get = acr if cell.column == "ACR" else accuracy(float(cell.column))
     every = {path.name: get(read(path)) for path in logs.every}
     same = [name for name, value in every.items() if cell.text(value) == cell.text(cell.printed)]

@@ -20,7 +20,6 @@ RUNS, IMAGES, N = 20, 10_000, 100_000
 def make_run(folder: Path, seed: int) -> None:
     """A certificate file with votes as a network of ten classes casts them."""
     rng = np.random.default_rng(seed)
-    how = Certification(sigma=0.5, n=N)
     truth = np.clip(rng.beta(6, 0.5, IMAGES), 0.3, 1.0)
     rows = []
     for idx, p in enumerate(truth):
@@ -30,9 +29,17 @@ def make_run(folder: Path, seed: int) -> None:
         counts = [{c: int(k) for c, k in enumerate(part) if k} for part in (selection, votes)]
         rows.append(from_votes(idx, idx % 10, *counts, sigma=0.5, alpha=0.001, seconds=1.0))
     settings = FileSettings(
-        certification=how, model="lenet", model_hash="0", data="mnist", split="test", data_hash="0", num_classes=10,
-        images=IMAGES, engine="torch-cpu", noise="philox",
-    )  # fmt: skip
+        certification=Certification(sigma=0.5, n=N),
+        model="lenet",
+        model_hash="0",
+        data="mnist",
+        split="test",
+        data_hash="0",
+        num_classes=10,
+        images=IMAGES,
+        engine="torch-cpu",
+        noise="philox",
+    )
     folder.mkdir()
     save(
         Certificates(folder / "certificates.tsv", tuple(rows), settings),
@@ -60,9 +67,8 @@ def main() -> None:
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         size = out.stat().st_size / 1e6
-        print(
-            f"{RUNS} runs x {IMAGES:,} images: {seconds:.1f} s, {peak:.0f} MB, a page of {size:.2f} MB"
-        )
+        cost = f"{seconds:.1f} s, {peak:.0f} MB, a page of {size:.2f} MB"
+        print(f"{RUNS} runs x {IMAGES:,} images: {cost}")
 
 
 if __name__ == "__main__":

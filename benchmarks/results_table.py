@@ -1,6 +1,6 @@
-"""`make results`: the tables of docs/results.md from the committed certificates, beside the published logs.
+"""`make results`: the tables of docs/results.md from the committed certificates and published logs.
 
-python -m benchmarks.results_table --published DIR    # first makes results/published.tsv.xz from the published logs
+python -m benchmarks.results_table --published DIR    # first makes results/published.tsv.xz
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def table(every: Sequence[Measured], published: Published) -> str:
 
 
 def accuracy_table(every: Sequence[Measured], published: Published) -> str:
-    """Certified accuracy in percent: two lines for each run, ours and that of the published seeds."""
+    """Certified accuracy in percent: for each run, a line of ours and one of published seeds."""
     lines = []
     for run in every:
         logs = published.get(_config(run).preset)
@@ -141,10 +141,11 @@ def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
     assert preset.published is not None
     whole = recipe.epochs == preset.config.recipe.epochs
     verdict = ("within" if found.within else "outside") if whole else "not judged: fewer epochs"
+    on_all_images = f"{preset.published.acr_mean:.4f} ± {preset.published.acr_std:.4f}"
     return (
         f"{start}| {found.published:.4f} ± {found.deviation:.4f} ({found.seeds} seeds) "
-        f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} | {found.deviations:+z.1f} "
-        f"| {preset.published.acr_mean:.4f} ± {preset.published.acr_std:.4f} |"
+        f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} "
+        f"| {found.deviations:+z.1f} | {on_all_images} |"
     )
 
 

@@ -2,9 +2,9 @@
 
 python -m benchmarks.scaling_certification
 
-Real commands, as a person starts them, on the embedded sample with LeNet. Starting Python and torch is not counted: the
-clock runs while every process adds rows to its files. One process and several take turns in one run, so that what else
-the machine does hits them alike; the ratio of medians is the result.
+Real commands run on the embedded sample with LeNet. The start of Python and torch is not counted:
+the clock runs while every process adds rows to its files. One process and several take turns, so
+that other load affects both; the ratio of medians is the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from smoothmix.certificates.shards import rows_in
 
 N0, N = 100, 1_000
-"""Draws an image: few, so that rows come often and tell the pace well."""
+"""Draws per image: few, so that rows come often and the speed is measured well."""
 
 NETWORK = """
 import torch
@@ -32,14 +32,14 @@ def make():
     return networks.build("lenet")
 """
 
-BETWEEN_LOOKS = 0.01
+SECONDS_BETWEEN_CHECKS = 0.01
 PATIENCE = 120.0
-"""Seconds after which processes that have not begun are given up."""
+"""Seconds after which processes that wrote no row are stopped."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The pace of so many processes."""
+    """The speed of so many processes."""
 
     processes: int
     draws_per_second: float
@@ -49,7 +49,7 @@ class Scaling:
 
 
 def measure(processes: int = 2, *, seconds: float = 10.0, turns: int = 3) -> list[Scaling]:
-    """The pace of one process and of several, which take turns."""
+    """The speed of one process and of several, in turns."""
     paces: dict[int, list[float]] = {1: [], processes: []}
     for _ in range(turns):
         for count, found in paces.items():
@@ -59,7 +59,7 @@ def measure(processes: int = 2, *, seconds: float = 10.0, turns: int = 3) -> lis
 
 
 def pace(processes: int, seconds: float) -> float:
-    """Draws a second of one command, watched for a while and then ended."""
+    """Draws per second of one command, which is watched for a while and then ended."""
     launcher = [
         "torch.distributed.run",
         "--nproc-per-node",
@@ -90,11 +90,11 @@ def pace(processes: int, seconds: float) -> float:
 
 
 def watch(command: subprocess.Popen[bytes], folder: Path, processes: int, seconds: float) -> float:
-    """Draws a second between two rows, from when every process has written one."""
+    """Draws per second between two rows, after every process has written one."""
     deadline = time.monotonic() + PATIENCE
     first = last = (0.0, 0)
     while not first[1] or last[0] - first[0] < seconds:
-        time.sleep(BETWEEN_LOOKS)
+        time.sleep(SECONDS_BETWEEN_CHECKS)
         counts = [rows for file in folder.glob("certificates*.tsv") if (rows := rows_in(file))]
         now, done = time.monotonic(), sum(counts)
         if command.poll() is not None or now > deadline:
@@ -108,9 +108,8 @@ def watch(command: subprocess.Popen[bytes], folder: Path, processes: int, second
 def main() -> None:
     """Measure and print."""
     for line in measure():
-        print(
-            f"{line.processes} processes on one thread each: {line.draws_per_second:8,.0f} draws/s {line.ratio:5.2f}x"
-        )
+        speed = f"{line.draws_per_second:8,.0f} draws/s {line.ratio:5.2f}x"
+        print(f"{line.processes} processes on one thread each: {speed}")
 
 
 if __name__ == "__main__":

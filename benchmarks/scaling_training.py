@@ -1,13 +1,14 @@
-"""How much faster two processes train than one: Gaussian LeNet, batches of 256, one thread a process.
+"""How much faster two processes train than one: Gaussian LeNet, batches of 256, one thread each.
 
 python -m benchmarks.scaling_training [turns]
 
-Each way is the command as a person runs it, on the embedded sample; the rate is that of the training loop after its
-first epoch, from metrics.jsonl. The ways take turns, and ratios are taken within a turn, so that what else the machine
-does hits them alike; how far the ratios of the turns lie apart tells how much it does nevertheless. Two processes
-that know nothing of each other, with half a batch each, show what the machine has to give: no two can do better.
-Ratios are to one process on one core, since two processes have two. A process that is free to use another core has its
-next batch prepared there: a line of its own shows what that is worth.
+Each way is a real command on the embedded sample; the rate is that of the training loop after its
+first epoch, from metrics.jsonl. The ways take turns, and ratios are taken within a turn, so that
+other load affects all of them; the range of the ratios shows how much load there was.
+
+Two independent processes with half a batch each show what the machine can do: no two can do
+better. Ratios are to one process on one core, since two processes have two. A process that may
+use another core has its next batch prepared there, which a line of its own shows.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BASE = "one process, one core"
 BATCH = 256
 EPOCHS = 10
 TARGET = 1.6
-"""What two processes are to reach."""
+"""The ratio that two processes should reach."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +41,18 @@ class Row:
     """How many times faster than one process on one core, in each turn."""
 
     def __str__(self) -> str:
-        ratio, low, high = statistics.median(self.ratios), min(self.ratios), max(self.ratios)
-        return f"{self.way:22} {self.images_per_second:8,.0f} images/s {ratio:6.2f}x ({low:.2f} to {high:.2f})"
+        ratio = statistics.median(self.ratios)
+        span = f"({min(self.ratios):.2f} to {max(self.ratios):.2f})"
+        return f"{self.way:22} {self.images_per_second:8,.0f} images/s {ratio:6.2f}x {span}"
 
 
 def measure(turns: int = 5) -> list[Row]:
-    """One process, two together, two apart, in turns."""
+    """One process, two together, two independent ones, in turns."""
     ways: dict[str, Callable[[], float]] = {
         BASE: on_one_core,
         "one process, free": alone,
         "two together": together,
-        "two apart": apart,
+        "two independent": independent,
     }
     rates = [{way: run() for way, run in ways.items()} for _ in range(turns)]
     return [
@@ -64,7 +66,7 @@ def measure(turns: int = 5) -> list[Row]:
 
 
 def on_one_core() -> float:
-    """Images a second of one process that has one core."""
+    """Images per second of one process that has one core."""
     free = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(free)})  # what is started inherits it
     try:
@@ -74,19 +76,19 @@ def on_one_core() -> float:
 
 
 def alone() -> float:
-    """Images a second of one process."""
+    """Images per second of one process."""
     return _rate_of_runs([[]], batch=BATCH)
 
 
 def together() -> float:
-    """Images a second of two processes that share each batch."""
+    """Images per second of two processes that share each batch."""
     return _rate_of_runs(
         [["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]], batch=BATCH
     )
 
 
-def apart() -> float:
-    """Images a second of two processes that train a network each."""
+def independent() -> float:
+    """Images per second of two processes that train a network each."""
     return _rate_of_runs([[], []], batch=BATCH // 2)
 
 

@@ -1,4 +1,4 @@
-"""How fast training steps are, against the same steps written as the field usually writes them (LeNet)."""
+"""How fast training steps of LeNet are, against the same steps as the field usually writes them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def frozen(model: nn.Module, flag: bool) -> None:
 
 
 def ascent(model: nn.Module, batch: Batch, steps: int, length: float) -> Tensor:
-    """Normalised gradient ascent, a forward for each noise."""
+    """Normalised gradient ascent, one forward per noise sample."""
     far = batch.x.detach()
     for _ in range(steps):
         far.requires_grad_()
@@ -84,7 +84,7 @@ def reference_smoothmix(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def reference_smoothadv(model: nn.Module, batch: Batch) -> Tensor:
-    """SmoothAdv: ten steps of PGD, projected at the end (to project after each takes no time to speak of)."""
+    """SmoothAdv: ten steps of PGD, projected at the end, as projections take hardly any time."""
     frozen(model, True)
     far = ascent(model, batch, 10, 2 * EPSILON / 10)
     offset = far - batch.x
@@ -108,10 +108,12 @@ class Case:
     reference: Callable[[nn.Module, Batch], Tensor]
     images: int
     passes: int
-    """Forwards through the network that a step takes for each image, where a gradient by the input or by the weights
-    counts as one more: an attack step 2 a copy, a forward that the weights learn from 3."""
+    """Passes through the network per image and step, where a gradient counts as one more pass.
+
+    An attack step has 2 per copy (forward, input gradient), a training forward 3.
+    """
     tolerance: float = 0.02
-    """How far the losses of both may be apart: an attack's rounding grows with its steps."""
+    """How much both losses may differ: rounding grows with the steps of an attack."""
 
 
 CASES = {
@@ -169,10 +171,8 @@ def stepper(
 def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     """The reference, then ours in fp32 and bf16, from the same weights."""
     torch.manual_seed(0)
-    theirs, nets = (
-        field_lenet(),
-        [networks.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)],
-    )
+    theirs = field_lenet()
+    nets = [networks.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)]
     for net in nets:
         net.load_state_dict(dict(zip(net.state_dict(), theirs.state_dict().values(), strict=True)))
         net.train()
@@ -195,7 +195,7 @@ def ways(name: str) -> dict[str, Callable[[], float]]:
 
 
 def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
-    """Images a second of each way, taking turns, on so many threads."""
+    """Images per second of each way, in turns, on so many threads."""
     case = CASES[name]
 
     def check(losses: list[float]) -> None:

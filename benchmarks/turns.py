@@ -28,12 +28,12 @@ class Line:
     way: str
     threads: int
     rate: float
-    """Items a second."""
+    """Items per second."""
     unit: str
     ratio: float
     """How many times faster than the reference on as many threads, measured in turns with it."""
     floor: float
-    """Items a second if every operation ran at the speed of a large matrix product in the same precision."""
+    """Items per second if all operations were as fast as a large matrix product."""
 
     @property
     def of_floor(self) -> float:
@@ -48,10 +48,10 @@ def take_turns(
     threads: int,
     check: Callable[[list[T]], None],
 ) -> dict[str, float]:
-    """Median seconds of each way: what else the machine does hits all alike. The first turn warms up and is checked.
+    """Median seconds of each way. They take turns, so that other load affects all of them.
 
-    Each way has a process of its own, as its users have: what one does to its process, such as to its memory, is not
-    given to another.
+    The first turn is a warm-up, and its results are checked. Each way has its own process, so that
+    what one does to its process, such as to its memory, does not affect another.
     """
     with ExitStack() as running:
         ways = {
@@ -66,7 +66,7 @@ def take_turns(
 def _in_own_process(
     make: Callable[[], Mapping[str, Callable[[], T]]], name: str, threads: int
 ) -> Iterator[Callable[[], tuple[float, T]]]:
-    """A function that has the way take its turn elsewhere, and returns its seconds and result."""
+    """A function that runs the way in another process, and returns its seconds and result."""
     fresh = multiprocessing.get_context("spawn")
     here, there = fresh.Pipe()
     process = fresh.Process(
@@ -95,7 +95,7 @@ def _take_turns_there(
 ) -> None:
     torch.set_num_threads(threads)
     run = make()[name]
-    with suppress(EOFError):  # no more orders
+    with suppress(EOFError):  # the other end was closed
         while True:
             orders.recv()
             start = time.perf_counter()
@@ -115,7 +115,7 @@ def on_threads(threads: int) -> Iterator[None]:
 
 
 def matmul_speed(precision: str, threads: int) -> float:
-    """Operations a second of a large matrix product: the best of some."""
+    """Operations per second of a large matrix product: the best of six."""
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     left, right = (torch.rand(SIZE, SIZE).to(kind) for _ in range(2))
     with on_threads(threads):
