@@ -105,7 +105,7 @@ def _values(container: dict[str, Any] | list[Any]) -> list[Any]:
 def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
     """A settings value from a table; `where` names the file in messages."""
     hints = get_type_hints(cls)
-    settings = {key_of(field): field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+    settings = _fields_by_key(cls)
     values = {}
     for key, value in table.items():
         if key not in settings:
@@ -122,6 +122,10 @@ def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
         return cls(**values)
     except UsageError as error:
         raise UsageError(f"{where}: {shown(error, 500)}") from None
+
+
+def _fields_by_key(cls: type[Any]) -> dict[str, Field[Any]]:
+    return {key_of(field): field for field in fields(cls) if field.init}
 
 
 def _is_required(field: Field[Any]) -> bool:

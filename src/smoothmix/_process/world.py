@@ -40,6 +40,7 @@ class World:
         >>> [World(rank, 3).share(range(10, 18)) for rank in range(3)]
         [range(10, 12), range(12, 15), range(15, 18)]
         """
+        # By multiplication before division, so that shares differ by one position at most.
         first = len(positions) * self.rank // self.size
         end = len(positions) * (self.rank + 1) // self.size
         return positions[first:end]
@@ -64,6 +65,7 @@ def current_world(environment: Mapping[str, str] = os.environ) -> World:
     World(rank=1, size=2, local_rank=0, local_size=1)
     """
     size = _integer(environment, "WORLD_SIZE", default=1)
+    # Schedulers set some of the other variables for single processes as well.
     if size == 1:
         return World()
     if "RANK" not in environment:

@@ -61,6 +61,7 @@ class DataSummary:
 
 def default_data_dir() -> Path:
     """The folder $SMOOTHMIX_DATA, or else the cache folder of this user."""
+    # Imported here: it takes long to load, and callers that give a folder do without.
     import pooch  # type: ignore[import-untyped]
 
     chosen = os.environ.get("SMOOTHMIX_DATA")
@@ -91,6 +92,7 @@ def load(
     With `allow_partial`, missing batches of CIFAR-10 are left out and named by `note`.
     """
     source = DATASETS[name]
+    # The name goes into files and is compared there: one folder must have one name.
     request = DataRequest(
         name=_normalised_name(name),
         data_dir=_data_dir(data_dir),
@@ -116,6 +118,7 @@ def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = Fal
 def check(name: str, *, data_dir: Path | str | None = None) -> list[SplitCheck]:
     """Whether each split can be used. Your own image files are all decoded, ImageNet's counted."""
     folder = _data_dir(data_dir)
+    # Only the source knows: the user's own folders may have a third split.
     with _system_errors_explained(name):
         splits = DATASETS[name].splits(DataRequest(name=name, data_dir=folder))
     return [_check_split(name, split, folder) for split in splits]
@@ -152,6 +155,7 @@ def _facts(dataset: Dataset) -> str:
     if dataset.note:
         classes += f" ({dataset.note})"
     facts = f"{images}, {classes}, fingerprint {dataset.fingerprint}"
+    # Results have numbers for classes; those of the user's own data are listed nowhere else.
     if _is_own_data(dataset.name) and dataset.num_classes <= MAX_LISTED_CLASSES:
         facts += f"; labels: {_labels_text(dataset)}"
     return facts
@@ -194,6 +198,7 @@ def _found(source: Source, request: DataRequest) -> bool | None:
         return True
     if not isinstance(source, LocalSource):
         return None
+    # A folder that cannot be read must not keep the other data sets from being listed.
     try:
         return source.found(request)
     except (OSError, DataError):

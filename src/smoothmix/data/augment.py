@@ -54,6 +54,7 @@ def choose(uniform: NDArray[np.floating[Any]], choices: int) -> NDArray[np.int64
 def flip_shift(images: NDArray[Pixel], uniforms: NDArray[np.floating[Any]]) -> NDArray[Pixel]:
     """[B, C, H, W] images, each shifted by up to four pixels both ways and perhaps mirrored."""
     padding = ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING))
+    # Windows are views: only the chosen ones are copied.
     padded = np.pad(images, padding)
     windows = np.lib.stride_tricks.sliding_window_view(padded, images.shape[2:], axis=(2, 3))
     top = choose(uniforms[:, 1], 2 * PADDING + 1)

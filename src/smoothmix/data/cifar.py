@@ -86,6 +86,7 @@ class LimitedStream:
 
 def batch_name(member: tarfile.TarInfo) -> str | None:
     """The batch that an archive's member holds, if it is a file in a folder of CIFAR-10."""
+    # Members are never extracted, but a name that leads elsewhere shows a forged archive.
     path = PurePosixPath(member.name)
     if not member.isfile() or path.is_absolute() or ".." in path.parts:
         return None
@@ -98,12 +99,14 @@ def batches_in_archive(path: Path, wanted: set[str]) -> Iterator[tuple[str, byte
     """Name and content of each wanted batch in an archive, in its order."""
     with gzip.open(path) as unpacked:
         stream = cast(IO[bytes], LimitedStream(unpacked, ARCHIVE_LIMIT))
+        # As a stream: every seek in a compressed file would unpack it from the start.
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 name = batch_name(member)
                 if name is None or name not in wanted:
                     continue
                 file = archive.extractfile(member)
+                # A longer member is cut here, and then refused for its hash.
                 if file is not None:
                     yield name, file.read(BATCH_LIMIT)
 
@@ -128,6 +131,7 @@ class Batches:
         source = str(path)
         if path.name != name:
             source = f"{name} in {path}"
+        # md5 is what the authors published: it finds damage, which is all it is used for.
         found = hashlib.md5(content, usedforsecurity=False).hexdigest()
         if found != self.md5[name]:
             self.remarks.append(
@@ -146,6 +150,7 @@ class Batches:
             try:
                 with path.open("rb") as file:
                     self.add(name, file.read(BATCH_LIMIT), path)
+            # Another folder or an archive may have it.
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -164,6 +169,7 @@ class Batches:
 
 def read_batches(data_dir: Path, md5: Mapping[str, str]) -> Batches:
     """The batches named in `md5` that are found: in folders first, then in archives."""
+    # Folders first: they are read faster than archives.
     batches = Batches(md5)
     for folder in FOLDERS:
         batches.add_folder(data_dir / folder / FOLDER)
@@ -175,6 +181,7 @@ def read_batches(data_dir: Path, md5: Mapping[str, str]) -> Batches:
 
 def archives(data_dir: Path) -> list[Path]:
     """The archives that may hold batches, those named like CIFAR-10's first."""
+    # Any archive may hold the batches under another name, but reading it takes seconds.
     paths: list[Path] = []
     for folder in FOLDERS:
         paths += sorted((data_dir / folder).glob("*.tar.gz"))
@@ -232,6 +239,7 @@ class CifarSource(DownloadableSource):
         return DataError(message)
 
     def found(self, request: DataRequest) -> bool:
+        # By name: opening archives would make a list of data sets take seconds.
         for folder in FOLDERS:
             if (request.data_dir / folder / FOLDER).is_dir():
                 return True
@@ -242,8 +250,9 @@ class CifarSource(DownloadableSource):
             batches = read_batches(request.data_dir, {**self.train, **self.test})
             if not batches.missing:
                 return list(dict.fromkeys(batches.sources.values()))
+        # With a batch that cannot be read the archive is needed all the same.
         except DataError:
-            pass  # a damaged batch: the archive is needed all the same
+            pass
         target = request.data_dir / FOLDERS[0] / ARCHIVE
         return [download(target, self.mirrors, self._verify, downloader)]
 

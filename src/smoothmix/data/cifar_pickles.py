@@ -46,6 +46,7 @@ class _Array:
         self.values = np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
+# The names as Python 2 and numpy 1 wrote them.
 ALLOWED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): None,  # only an argument of _reconstruct
@@ -70,6 +71,7 @@ def read_batch(content: bytes, source: str) -> tuple[NDArray[np.uint8], NDArray[
     """Images [N, 3, 32, 32] and labels of one batch of CIFAR-10; `source` names it in errors."""
     try:
         _refuse_huge_memo(content)
+        # Text of Python 2 is bytes; decoding the pixels as text would fail.
         batch = _RestrictedUnpickler(io.BytesIO(content), encoding="bytes").load()
     except _ForbiddenNameError as error:
         raise DataError(
@@ -106,4 +108,5 @@ def _refuse_huge_memo(content: bytes) -> None:
 def _are_labels(labels: object, count: int) -> bool:
     if not isinstance(labels, list) or len(labels) != count:
         return False
+    # By type, since True and False are integers to isinstance.
     return all(type(label) is int and 0 <= label < 256 for label in labels)

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     Indices = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
 MAX_CLASSES = 100_000
-"""More classes than this are taken for a mistake: labels that are really pixels, times or hashes."""
+"""More classes than this are taken for a mistake: labels that are really times or hashes."""
 
 
+# Compared by identity: fingerprints show whether two hold the same data.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset(ABC):
     """Labelled images of one shape, read by position, from memory or from files."""
@@ -101,6 +102,7 @@ class MemoryDataset(Dataset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # A resized crop needs images larger than the result, which arrays do not hold.
         if self.augmentation not in ("none", "flip-shift"):
             raise UsageError(
                 "images in memory have the augmentations none and flip-shift, "
@@ -126,6 +128,7 @@ class MemoryDataset(Dataset):
     def fingerprint(self) -> str:
         # In one byte order, so that all machines agree.
         pixels = np.ascontiguousarray(self.pixels, dtype=self.pixels.dtype.newbyteorder("<"))
+        # Type and shape as well: the same bytes could be other images.
         content = hashlib.sha256(f"{pixels.dtype.name} {pixels.shape}".encode())
         content.update(pixels.data)
         content.update(np.ascontiguousarray(self.labels, dtype="<i8").data)
@@ -149,6 +152,7 @@ def to_float(pixels: NDArray[Any]) -> torch.Tensor:
     import torch
 
     batch = torch.from_numpy(np.ascontiguousarray(pixels))
+    # In place, so that the batch is not held twice.
     if pixels.dtype == np.uint8:
         return batch.to(torch.float32).div_(255)
     return batch
@@ -175,6 +179,7 @@ def class_labels(values: NDArray[Any], classes: int, source: Path | str) -> NDAr
             f"{source}: labels must be one whole number per image, "
             f"but these are {values.dtype} of shape {values.shape}"
         )
+    # Before the conversion, which would wrap numbers beyond 63 bits into valid ones.
     wrong = np.flatnonzero((values < 0) | (values >= classes))
     if wrong.size:
         raise DataError(

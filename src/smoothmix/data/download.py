@@ -30,6 +30,7 @@ def download(
     `verify` raises a DataError for a wrong file. Until it has passed, the file has another name,
     so that no reader sees a part of it.
     """
+    # With the process id, since two processes may download the same file.
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     reasons = []
     try:
@@ -45,6 +46,7 @@ def download(
             verify(part)
             part.replace(target)
             return target
+        # A wrong file, such as an error page: another mirror may have the right one.
         except DataError as error:
             reasons.append(f"{host}: refused, {short_reason(error, part, target)}")
         except (OSError, ValueError) as error:
@@ -85,6 +87,7 @@ def refuse_plain_http(response: Response, *_: Any, **__: Any) -> None:
 @contextmanager
 def web(*, progress: bool) -> Iterator[Downloader]:
     """A downloader over the network; with `progress`, a bar is shown on a terminal's stderr."""
+    # Imported here: loading them takes longer than most commands do.
     import pooch  # type: ignore[import-untyped]
     from rich.console import Console
     from rich.progress import Progress
@@ -117,10 +120,12 @@ class ProgressBar:
 
     @total.setter
     def total(self, count: int) -> None:
+        # pooch passes 0 where the length is unknown, for which rich expects None.
         self._display.update(self._task, total=count or None)
 
     def update(self, count: int) -> None:
         self._seen += count
+        # An OSError, after which the next mirror is tried.
         if self._seen > MAX_BYTES:
             raise OSError(f"it sends more than {MAX_BYTES:,} bytes")
         self._display.advance(self._task, count)

@@ -59,6 +59,7 @@ def image_files(root: Path, classes: Iterable[str]) -> list[str]:
     files = []
     for class_name in classes:
         for name in visible_names(root / class_name):
+            # By suffix: opening the 1.3 million files of ImageNet takes minutes.
             if Path(name).suffix.lower() in SUFFIXES:
                 files.append(f"{class_name}/{name}")
     return files
@@ -77,6 +78,7 @@ def common_form(root: Path, files: Sequence[str]) -> tuple[int, tuple[int, int]]
     with open_image(root / files[0]) as first:
         size = first.size
     channels = 1
+    # Only headers are read here; pixels are decoded when they are needed.
     for file in files:
         with open_image(root / file) as image:
             if image.mode not in GREY_MODES:
@@ -120,6 +122,7 @@ def split_root(request: DataRequest) -> Path:
         raise DataError(
             f"{request.path}: there is no folder {' or '.join(folders)} with folders of classes"
         )
+    # Classes are numbered by their order, so other folders would shift the labels.
     for other, classes in splits.items():
         _require_same_classes(request.path, (chosen, splits[chosen]), (other, classes))
     return request.path / chosen
@@ -146,6 +149,7 @@ class ImageNetSource(LocalSource):
     """ImageNet (ILSVRC2012), or as many of its classes and images as there are."""
 
     def load(self, request: DataRequest) -> FolderDataset:
+        # The labels of ImageNet's test images are not public: results are on the validation set.
         folder, split = "val", "test"
         if "train" in split_folders(request):
             folder, split = "train", "train"
@@ -161,12 +165,14 @@ class ImageNetSource(LocalSource):
             name=request.name,
             split=split,
             class_names=wnids(),
+            # Numbered among all 1000 classes, as networks expect, also if some are missing.
             labels=labels_of(files, wnids()),
             augmentation=self.augmentation,
             note=note,
             root=root,
             files=tuple(files),
             channels=3,
+            # The usual evaluation: the middle 224x224 of images with a short side of 256.
             size=(224, 224),
             short_side=256,
         )
@@ -211,6 +217,7 @@ class FolderSource(Source):
 
     def load(self, request: DataRequest) -> FolderDataset:
         if not request.path.is_dir():
+            # A run records the path that it was trained on, and the folder may have moved.
             where = ""
             if not request.path.is_absolute():
                 where = f" in {Path.cwd()}"

@@ -61,10 +61,12 @@ class IdxFile:
 
 def read_idx(path: Path, expected: IdxFile) -> NDArray[np.uint8]:
     """The numbers of an IDX file, once they are known to be those expected."""
+    # One byte more than expected is enough to recognise a longer file.
     content = read_at_most(path, expected.size + 1)
     if len(content) > expected.size:
         raise DataError(f"{path}: more than the {expected.size:,} bytes that {expected.stem} has")
     numbers = parse_idx(content, path)
+    # Before the hash, whose message would not tell what kind of file this is.
     if numbers.shape != expected.shape:
         raise DataError(
             f"{path}: holds an array {numbers.shape} where {expected.stem} has {expected.shape}"
@@ -109,6 +111,7 @@ def parse_idx(content: bytes, source: Path | str) -> NDArray[np.uint8]:
     >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "three labels")
     array([7, 8, 9], dtype=uint8)
     """
+    # Two zero bytes, the type (8: unsigned bytes) and the number of axes.
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or not 1 <= content[3] <= 4:
         start = content[:4].hex(" ") or "nothing"
         raise DataError(f"{source}: not an IDX file of bytes (it begins with {start})")
@@ -197,6 +200,7 @@ class IdxSource(DownloadableSource):
 
 def files_like_mnist(sha256: Mapping[str, str]) -> dict[str, tuple[IdxFile, IdxFile]]:
     """The files of a data set with MNIST's names and shapes, from the sha256 of each."""
+    # The test files are called t10k, after their ten thousand images.
     files = {}
     for split, stem, count in (("train", "train", 60_000), ("test", "t10k", 10_000)):
         images = IdxFile(f"{stem}-images", (count, 28, 28), sha256[f"{stem}-images"])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from smoothmix.data.dataset import Indices
 
+# PIL knows more formats, some of which call other programs, such as EPS.
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "WEBP")
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
 MAX_PIXELS = 2**26
@@ -93,6 +94,7 @@ def decode(path: Path, channels: int) -> Image.Image:
         mode = "L"
     with open_image(path) as image:
         try:
+            # PIL warns of transparency in a palette unless it is converted in two steps.
             if "transparency" in image.info:
                 return image.convert("RGBA").convert(mode)
             return image.convert(mode)
@@ -169,6 +171,7 @@ class FolderDataset(Dataset):
     @cached_property
     def fingerprint(self) -> str:
         sizes = [(self.root / file).stat().st_size for file in self.files]
+        # Names, sizes and labels of all files, even if only some are read below.
         content = hashlib.sha256()
         for file, size, label in zip(self.files, sizes, self.labels, strict=True):
             content.update(f"{file}\0{size}\0{label}\n".encode())
@@ -204,6 +207,7 @@ class FolderDataset(Dataset):
                 return centre_crop(image, self.short_side, self.size)
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
+        # Loading checked the size, but the file may have been replaced since.
         if (image.height, image.width) != self.size:
             raise DataError(f"{path}: has changed since the data set was loaded: load it again")
         return image
@@ -225,6 +229,7 @@ class FolderDataset(Dataset):
         # A worker process of a training run is one of as many as there are cores.
         if get_worker_info() is not None:
             threads = 1
+        # Threads suffice: PIL decodes without holding the interpreter's lock.
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(fill, range(len(readers))))
         return to_float(batch.transpose(0, 3, 1, 2))

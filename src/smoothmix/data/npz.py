@@ -40,6 +40,7 @@ def read_arrays(
     file: IO[bytes], source: Path | str, names: tuple[str, ...]
 ) -> dict[str, NDArray[Any]]:
     """Those of the named arrays that an .npz file has; pickled objects are refused."""
+    # numpy.save instead of numpy.savez is a common mistake.
     if file.read(len(ARRAY_MAGIC)) == ARRAY_MAGIC:
         raise DataError(
             f"{source}: a single array; save images and labels with numpy.savez(path, x=..., y=...)"
@@ -60,6 +61,7 @@ def read_arrays(
         raise DataError(
             f"{source}: truncated or damaged ({type(error).__name__}: {shown(error, 200)})"
         ) from error
+    # numpy returns the bytes of a member whose name does not end in .npy.
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise DataError(f"{source}: {name} is not an array")
@@ -70,6 +72,7 @@ def _refuse_bombs(archive: zipfile.ZipFile, names: tuple[str, ...]) -> None:
     """Refuse arrays larger than what is stored of them, before memory is allocated for any."""
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
+        # Other members are never read, whatever they declare.
         if name not in names:
             continue
         if member.file_size > max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION * member.compress_size):
@@ -91,6 +94,7 @@ def _declared_bytes(stream: IO[bytes]) -> int:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    # Version 3 differs from 2 only in how names of fields are encoded.
     else:
         shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
     return math.prod(shape) * dtype.itemsize
@@ -98,21 +102,14 @@ def _declared_bytes(stream: IO[bytes]) -> int:
 
 def to_pixels(images: NDArray[Any], source: str) -> NDArray[np.uint8] | NDArray[np.float32]:
     """Images [N, C, H, W] as bytes or floats in [0, 1], from any of the usual layouts."""
-    if images.ndim == 3:
-        images = images[:, np.newaxis]
-    elif images.ndim == 4 and images.shape[1] not in CHANNELS and images.shape[3] in CHANNELS:
-        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    if images.ndim != 4 or images.shape[1] not in CHANNELS or 0 in images.shape[2:]:
-        raise DataError(
-            f"{source}: images must be [N, H, W], [N, C, H, W] or [N, H, W, C] "
-            f"with 1 or 3 channels, but their shape is {images.shape}"
-        )
+    images = _channels_first(images, source)
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind != "f":
         raise DataError(
             f"{source}: images must be uint8, or floats in [0, 1], but they are {images.dtype}"
         )
+    # Written so that NaN is refused as well.
     if images.size and not (images.min() >= 0 and images.max() <= 1):
         raise DataError(
             f"{source}: images of floats must lie in [0, 1], but they range from "
@@ -120,6 +117,20 @@ def to_pixels(images: NDArray[Any], source: str) -> NDArray[np.uint8] | NDArray[
             "which belongs in the network"
         )
     return images.astype(np.float32)
+
+
+def _channels_first(images: NDArray[Any], source: str) -> NDArray[Any]:
+    if images.ndim == 3:
+        images = images[:, np.newaxis]
+    # Channels last is the layout of PIL and TensorFlow.
+    elif images.ndim == 4 and images.shape[1] not in CHANNELS and images.shape[3] in CHANNELS:
+        images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    if images.ndim != 4 or images.shape[1] not in CHANNELS or 0 in images.shape[2:]:
+        raise DataError(
+            f"{source}: images must be [N, H, W], [N, C, H, W] or [N, H, W, C] "
+            f"with 1 or 3 channels, but their shape is {images.shape}"
+        )
+    return images
 
 
 def load_npz(file: IO[bytes], source: Path | str, request: DataRequest) -> MemoryDataset:

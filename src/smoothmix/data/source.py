@@ -23,6 +23,7 @@ PixelStatistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel."""
 
 
+# A value, so that a source can get further options without a change to every source.
 @dataclass(frozen=True, kw_only=True)
 class DataRequest:
     """What to load, and where to look for it."""
