@@ -1,1 +1,17 @@
 """Certify or classify with a smoothed classifier: a batch, or a data set into a file."""
+
+from smoothmix.certify.dataset import certify_dataset
+from smoothmix.certify.extend import extend_dataset
+from smoothmix.certify.loop import TimeLimit
+from smoothmix.certify.predict import Prediction, predict_dataset
+from smoothmix.certify.smoothed import Certified, Smoothed
+
+__all__ = [
+    "Certified",
+    "Prediction",
+    "Smoothed",
+    "TimeLimit",
+    "certify_dataset",
+    "extend_dataset",
+    "predict_dataset",
+]
