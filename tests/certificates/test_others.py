@@ -1,4 +1,4 @@
-"""Files of other people beside or in place of ours: they are refused before anything of theirs is changed."""
+"""Files of others beside or in place of ours are refused before anything in them changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_file_that_is_not_ours_is_not_touched(tmp_path: Path, theirs: str) -> 
 
 
 @pytest.mark.parametrize("left", ["", HEADER[:7], HEADER, HEADER + "0\t7\t7\t0.3"])
-def test_what_a_killed_run_has_left_is_taken_up(tmp_path: Path, left: str) -> None:
+def test_what_a_killed_run_has_left_is_resumed(tmp_path: Path, left: str) -> None:
     path = tmp_path / "c.tsv"
     with writing(path, SETTINGS):
         pass

@@ -67,7 +67,7 @@ def test_a_killed_rank_is_made_up_for_by_the_next_start(tmp_path: Path) -> None:
     assert_same(path, tmp_path / "one.tsv")
 
 
-def test_a_frozen_process_keeps_its_part_and_a_killed_one_does_not(
+def test_a_frozen_process_keeps_its_shard_and_a_killed_one_does_not(
     smoothmix: Run, tmp_path: Path
 ) -> None:
     put_network(tmp_path)
@@ -131,7 +131,7 @@ def with_a_row_twice(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", [cut_in_the_middle, overwritten, with_other_votes, with_a_row_twice]
 )
-def test_a_damaged_part_is_refused_by_name_and_made_again(
+def test_a_damaged_shard_is_refused_by_name_and_certified_again(
     tmp_path: Path, expected: Path, damage: Callable[[Path], None]
 ) -> None:
     path, part = tmp_path / "c.tsv", tmp_path / "c-1-of-2.tsv"
@@ -146,7 +146,7 @@ def test_a_damaged_part_is_refused_by_name_and_made_again(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_damaged_part_ends_every_rank_with_a_sentence(
+def test_a_damaged_shard_ends_every_rank_with_a_sentence(
     smoothmix: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
 ) -> None:
     put_network(tmp_path)
@@ -161,7 +161,7 @@ def test_a_damaged_part_ends_every_rank_with_a_sentence(
 
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
-def test_a_process_that_dies_while_it_puts_parts_together_is_no_harm(
+def test_a_process_that_dies_while_it_merges_shards_is_no_harm(
     tmp_path: Path, expected: Path, monkeypatch: pytest.MonkeyPatch, removed: int
 ) -> None:
     path = tmp_path / "c.tsv"
@@ -183,10 +183,10 @@ def test_a_process_that_dies_while_it_puts_parts_together_is_no_harm(
     assert_same(path, expected)
 
 
-def test_a_start_while_another_process_puts_the_parts_together(
+def test_a_start_while_another_process_merges_the_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: Path
 ) -> None:
-    """It finds the file held, and then no parts any more."""
+    """It finds the file held, and then no shards any more."""
 
     def die(run: ShardedRun) -> bool:
         raise KeyboardInterrupt
@@ -211,7 +211,7 @@ def test_a_start_while_another_process_puts_the_parts_together(
     assert_same(path, expected)
 
 
-def test_a_whole_file_that_another_process_writes_is_not_cut_into_parts(
+def test_a_whole_file_that_another_process_writes_is_not_split(
     smoothmix: Run, tmp_path: Path
 ) -> None:
     put_network(tmp_path)

@@ -1,4 +1,4 @@
-"""The loop that certifies: how many images are in work at once, and that this changes no vote."""
+"""The loop that certifies: how many images are active at once, and that this changes no vote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_as_many_images_are_in_work_as_keep_the_threads_busy() -> None:
+def test_as_many_images_are_active_as_keep_the_threads_busy() -> None:
     paper = Exact(Certification(sigma=0.5))
     assert [paper.together(count) for count in (1, 2, 16, 64)] == [1, 1, 1, 3]
     assert [Exact(Certification(sigma=0.5, n=1000)).together(count) for count in (1, 2, 16)] == [
@@ -41,7 +41,7 @@ def test_as_many_images_are_in_work_as_keep_the_threads_busy() -> None:
     ]
 
 
-def test_images_are_looked_at_after_whole_blocks_and_after_all_draws() -> None:
+def test_images_are_checked_after_whole_batches_and_after_all_draws() -> None:
     whole = Exact(Certification(sigma=0.5, n=1000))
     assert [whole.next_check(past) for past in (0, 256, 999)] == [1000] * 3
     often = Exact(Certification(sigma=0.5, n=10_000, stop_abstaining=True))
@@ -54,12 +54,12 @@ def test_images_are_looked_at_after_whole_blocks_and_after_all_draws() -> None:
 
 @pytest.mark.parametrize("stop_abstaining", [True, False])
 @pytest.mark.usefixtures("threads")
-def test_many_threads_have_many_images_in_work_and_give_the_same_file(
+def test_many_threads_have_many_active_images_and_give_the_same_file(
     tmp_path: Path,
     drawn: list[int],
     stop_abstaining: bool,
 ) -> None:
-    """At a look every thread waits for the last: images that are looked at together cost one wait."""
+    """At a check every thread waits for the last: images that are checked together cost one wait."""
     how, files, looks = Certification(sigma=0.5, n=2560, stop_abstaining=stop_abstaining), [], []
     for count in (1, 8):
         torch.set_num_threads(count)

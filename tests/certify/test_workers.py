@@ -65,7 +65,7 @@ class TestFile:
         assert expected.read_bytes() == before
         assert not leftovers(expected)
 
-    def test_more_parts_than_images_are_no_harm(self, tmp_path: Path, expected: Path) -> None:
+    def test_more_shards_than_images_are_no_harm(self, tmp_path: Path, expected: Path) -> None:
         path = tmp_path / "c.tsv"
         for shard in range(1, 6):
             certify_as(ALONE, run_settings(maximum=3), path, shards=f"{shard}/5")
@@ -73,8 +73,8 @@ class TestFile:
         assert not leftovers(path)
 
 
-class TestGoingOn:
-    def test_what_one_process_left_is_dealt_out_and_not_drawn_again(
+class TestResuming:
+    def test_what_one_process_left_is_given_to_shards_and_not_drawn_again(
         self, tmp_path: Path, expected: Path
     ) -> None:
         path = tmp_path / "c.tsv"
@@ -95,7 +95,7 @@ class TestGoingOn:
         assert rows.items() <= {row.idx: row for row in read(path).rows}.items()
 
     @pytest.mark.parametrize("processes", [1, 3, 5])
-    def test_another_number_of_processes_goes_on(
+    def test_another_number_of_processes_resumes(
         self, tmp_path: Path, expected: Path, processes: int
     ) -> None:
         path = tmp_path / "c.tsv"
@@ -122,7 +122,7 @@ class TestGoingOn:
         certify_with(2, run_settings(), path)
         assert_same(path, expected)
 
-    def test_the_versions_that_wrote_any_part_are_recorded(self, tmp_path: Path) -> None:
+    def test_the_versions_that_wrote_any_shard_are_recorded(self, tmp_path: Path) -> None:
         path, settings = tmp_path / "c.tsv", run_settings(maximum=4)
         older = replace(settings, versions={**settings.versions, "scipy": "1.0"})
         certify_as(ALONE, older, path, shards="1/2")
@@ -149,7 +149,7 @@ class TestGoingOn:
 
 
 class TestRefusals:
-    def test_parts_and_whole_files_of_other_settings(self, tmp_path: Path) -> None:
+    def test_shards_and_whole_files_of_other_settings(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(maximum=4), path, shards="1/2")
         for shards in ("", "2/2"):
@@ -170,7 +170,7 @@ class TestRefusals:
         certify_with(2, run_settings(maximum=4), path)
         assert read(path).missing == []
 
-    def test_parts_of_another_cut(self, tmp_path: Path) -> None:
+    def test_shards_of_another_split(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(), path, shards="1/2")
         with pytest.raises(
@@ -195,7 +195,7 @@ class TestRefusals:
         with pytest.raises(UsageError, match=r"has no c-1-of-2.toml beside it"):
             certify_as(World(0, 2), run_settings(), path)
 
-    def test_a_whole_file_with_more_than_its_parts_is_not_replaced(self, tmp_path: Path) -> None:
+    def test_a_whole_file_with_more_than_its_shards_is_not_replaced(self, tmp_path: Path) -> None:
         path = tmp_path / "c.tsv"
         certify_as(ALONE, run_settings(maximum=4), path, shards="1/2")
         certify_as(ALONE, run_settings(maximum=8), tmp_path / "other.tsv")

@@ -196,7 +196,7 @@ def test_logits_that_are_not_finite_are_refused() -> None:
         (torch.tensor(0.5), "batch"),
     ],
 )
-def test_images_that_cannot_be_meant_are_refused(images: torch.Tensor, sentence: str) -> None:
+def test_images_that_must_be_a_mistake_are_refused(images: torch.Tensor, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         check_images(images)
 
@@ -206,7 +206,7 @@ def test_images_in_the_range_pass_and_any_range_can_be_asked_for() -> None:
     check_images(torch.randn(2, 3), any_range=True)
 
 
-def test_doubtful_settings_are_said() -> None:
+def test_doubtful_settings_are_reported() -> None:
     usual = torch.rand(2, 1, 8, 8)
     assert not list(doubts(0.5, usual))
     assert "0 to 255" in next(iter(doubts(64.0, usual)))
@@ -223,7 +223,7 @@ def test_noisy_logits_are_those_of_each_copy() -> None:
 
 
 class CountsThreads(nn.Module):
-    """Notes how many OpenMP threads its forward may use. torch's own answer would set the number up first."""
+    """Notes how many OpenMP threads its forward may use; asking torch would change the number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -323,7 +323,7 @@ def test_a_network_that_returns_something_else_or_raises_is_named(
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
 
 
-def test_a_network_in_double_precision_is_told_what_to_do() -> None:
+def test_a_network_in_double_precision_gets_advice() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).double()
     advice = r"weights in float64, and images come in float32: call its float\(\) first"
     with pytest.raises(SmoothmixError, match=advice), sampler(network) as counting:

@@ -1,4 +1,4 @@
-"""How fast draws are: what is counted, which ways are told apart, and what the command `bench` says of it."""
+"""Draws per second: what is counted, which setups are measured, and what `bench` prints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_rate_is_draws_a_second_of_all_threads() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
+def test_a_batch_is_not_drawn_where_a_part_of_it_takes_long_enough() -> None:
     drawn: list[int] = []
 
     class Counting(Sleeper):
@@ -69,11 +69,11 @@ def test_a_block_is_not_drawn_where_a_piece_of_it_takes_long_enough() -> None:
     )
     assert max(drawn) == 8
     assert sum(drawn) <= 16 + 3 * 8 * torch.get_num_threads(), (
-        "two trials of eight images, warming up, and a turn"
+        "two probes of eight images, warming up, and a turn"
     )
 
 
-def test_ways_that_come_to_the_same_are_measured_once() -> None:
+def test_setups_that_run_the_same_are_measured_once() -> None:
     lenet = speeds(networks.build("lenet"), (1, 28, 28), num_classes=10, turns=1, seconds=0.01)
     assert [(x.engine, x.setup.precision) for x in lenet] == [
         ("torch-cpu", "fp32"),
@@ -86,7 +86,9 @@ def test_ways_that_come_to_the_same_are_measured_once() -> None:
     assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu"]
 
 
-def test_the_command_tells_how_long_certification_takes(smoothmix: Run, untrained_run: str) -> None:
+def test_the_command_prints_how_long_certification_takes(
+    smoothmix: Run, untrained_run: str
+) -> None:
     done = smoothmix("bench", untrained_run, "--turns", 1, "--n", 1000, "--images", 1)
     assert done.code == 0, done.err
     assert "lenet, images of 1x28x28, 1,000 draws each, cpu on" in done.out

@@ -25,10 +25,11 @@ ANYTIME = AnytimeOptions()
 
 
 def file_name(shard: str, out: Path | None, *, extend: bool) -> str:
-    """The name of the file, if it is to hold one shard that is not merged with others; else empty."""
+    """The name of a file with one shard that is not merged with others; empty for merged files."""
     from smoothmix.certificates.selection import parse_shards
 
     alone = current_world().alone
+    # Extended images come from one file, which only one process can hold.
     require(alone or not extend, "--extend draws further in one file: start it without torchrun")
     if not shard or not (out or extend):
         return ""
@@ -60,6 +61,7 @@ def stopping_rules(
     max_draws = options.max_draws
     if max_draws is None:
         max_draws = certification.n
+        # An extension keeps the limit of its file unless another is given.
         existing = load_settings(path) if options.extend else None
         if existing is not None:
             max_draws = existing.certification.n
@@ -88,6 +90,7 @@ def require_in_reach(certification: Certification, rules: Stopping | None, radiu
         require_enough_draws(certification.n, alpha=alpha, sigma=sigma, wanted=radius)
         return
     require_enough_draws(rules.max_draws, alpha=alpha, sigma=sigma, wanted=radius)
+    # The anytime bound is looser, so it needs more draws; they come in whole batches.
     batches = -(-rules.max_draws // certification.batch)
     draws = batches * certification.batch
     reach = largest_radius(draws, n0=certification.n0, alpha=alpha, sigma=sigma)
@@ -152,6 +155,7 @@ def certify_with_progress(
     from smoothmix.certify.workers import Outcome, certify_together
 
     time_limit = _time_limit(anytime) if stopping else None
+    # SIGTERM is what schedulers send before they kill a job: votes must be saved at once.
     with sigterm_raises(), progress("certifying", unit="images") as on_progress:
         if stopping and anytime.extend:
             file = extend_dataset(

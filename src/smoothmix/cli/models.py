@@ -73,6 +73,7 @@ def load_network(run: Path | None, options: ModelOptions) -> LoadedNetwork:
         network = _from_folder(run)
     else:
         network = _from_function(options.model or "", options.weights)
+    # Each process of a job gets its own GPU.
     from smoothmix.inference.devices import choose_device, own_device
 
     network.model.to(own_device(choose_device(options.device), current_world()))
@@ -127,6 +128,7 @@ def choose_sigma(network: LoadedNetwork, sigma: float | None) -> float:
             )
         return network.sigma
     require_sigma(sigma)
+    # Allowed: a certificate holds for any sigma, whatever the network was trained with.
     if network.sigma is not None and sigma != network.sigma:
         warnings.warn(
             f"sigma {sigma:g} is not the {network.sigma:g} that the network was trained with: "
@@ -148,6 +150,7 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
         warnings.warn(
             f"the network was trained on {network.data}, not on {dataset.name}", stacklevel=2
         )
+    # Certified accuracy on training images says nothing about other images.
     if dataset.fingerprint == network.trained_on:
         warnings.warn(
             f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
