@@ -290,6 +290,7 @@ def test_every_command_explains_itself_and_each_option(smoothmix: Run, command: 
                     if is_dataclass(part)
                 ]
                 described = {p.arg_name for part in parsed for p in part.params if p.description}
+                described |= {field.name for field in fields(kind) if field.metadata.get("help")}
                 assert described == {field.name for field in fields(kind)}, kind
                 explained.add(name)
         assert explained == set(inspect.signature(function).parameters), command

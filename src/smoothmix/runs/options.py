@@ -7,11 +7,22 @@ given: see `given_options`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from smoothmix.config import Fidelity, Precision, require
+from smoothmix.methods.registry import METHODS
+from smoothmix.networks.registry import NETWORKS
+
+# Options that name something in a registry are documented by what it holds.
+NETWORK_HELP = (
+    f"{', '.join(NETWORKS)}, or your own as package.module:function; by default that of the data."
+)
+METHOD_HELP = (
+    f"{', '.join(METHODS)}, or your own as package.module:Class; by default gaussian or as in "
+    "the preset."
+)
 
 CHECKPOINT_MINUTES = 10.0
 """Minutes between two checkpoints within an epoch, unless `checkpoint_minutes` says otherwise."""
@@ -60,19 +71,17 @@ class RunOverrides(Overrides):
     train_split: str | None = None
     """Part of the data set to train on; by default train."""
 
-    network: str | None = None
-    """lenet, cifar_resnet20, cifar_resnet110 or resnet50."""
+    network: str | None = field(default=None, metadata={"help": NETWORK_HELP})
 
     normalisation: str | None = None
     """What the network does to pixels first: cifar10, imagenet or none; by default as its data."""
 
-    method: str | None = None
-    """gaussian (by default), stability, smoothadv, macer, consistency or smoothmix."""
+    method: str | None = field(default=None, metadata={"help": METHOD_HELP})
 
     sigma: float | None = None
     """Standard deviation of the noise, for pixels in [0, 1]."""
 
-    set: tuple[str, ...] = ()
+    set: tuple[str, ...] | None = None
     """A setting of the method as name=value; may be given several times."""
 
     seed: int | None = None
@@ -96,7 +105,7 @@ class TrainingOptions:
     """cpu, cuda, cuda:1, ...; by default a GPU if there is one."""
 
     workers: int | None = None
-    """Processes that decode images; by default none for data in memory, one per core for folders."""
+    """Processes that decode images; by default none for data in memory, else one per core."""
 
     checkpoint_minutes: float | None = None
     """Minutes between checkpoints within an epoch, by default 10; each epoch ends with one too."""
@@ -128,8 +137,8 @@ def given_options(options: object) -> list[str]:
     names = []
     for option in fields(options):  # type: ignore[arg-type]
         value: Any = getattr(options, option.name)
-        # Identity: a number 0 is a value that was given, although it equals False.
-        if value is None or value is False or value == ():
+        # By identity: the number 0 was given, although it equals False.
+        if value is None or value is False:
             continue
         # The one option that is named differently in Python, where max is a function.
         name = option.name.replace("maximum", "max")

@@ -18,7 +18,7 @@ from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.schedule import OTHER_SCHEDULE, scale_epochs, schedule_differences
 
 OWN_OPTIONS = ("name", "sigma", "fidelity")
-"""Settings of a method that have options of their own, since more than the method depends on them."""
+"""Settings of a method that have options of their own: more depends on them than the method."""
 
 
 def make_config(
@@ -26,7 +26,7 @@ def make_config(
 ) -> RunConfig:
     """The settings of a run: those of a preset, of a file or of a data set, with the overrides."""
     run = _with_fidelity(_base(overrides, preset, config), overrides.fidelity)
-    method_settings = parse_settings(overrides.set)
+    method_settings = parse_settings(overrides.set or ())
     method = _override_method(run.method, overrides) | method_settings
     parts = _given(overrides, "data", "network", "normalisation", "train_split")
     if overrides.network is not None and overrides.normalisation is None:
