@@ -15,6 +15,7 @@ import struct
 import tarfile
 import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,9 @@ from torch import nn
 from smoothmix import certificates
 from smoothmix.analysis import measure
 from smoothmix.analysis.measured import from_file
+from smoothmix.certificates import FileSettings
+from smoothmix.certificates.partial import Journal, PartialVotes
+from smoothmix.certificates.settings import load_settings
 from smoothmix.config import RunConfig
 from smoothmix.data import image_files
 from smoothmix.data.cifar import FOLDER, read_batches
@@ -118,6 +122,47 @@ def our_settings() -> Sequence[bytes]:
         b'mode = "anytime"\n[stopping]\nmax_draws = 1000\nradii = [0.25, 0.5]\n[certification]'
     )
     return [exact, exact.replace(b'mode = "exact"', b"").replace(b"[certification]", stopping)]
+
+
+@cache
+def journal_settings() -> FileSettings:
+    """The settings of the runs that left the journal."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "certificates.tsv"
+        our_file(path, [990])
+        settings = load_settings(path)
+    assert settings is not None
+    return settings
+
+
+@cache
+def journal_records() -> Sequence[bytes]:
+    """The records of a journal, without their checksums."""
+
+    def write(path: Path) -> None:
+        for drawn in (256, 512):
+            journal = Journal(path.with_suffix(".tsv"), journal_settings())
+            journal.read()
+            n0 = journal_settings().certification.n0
+            journal.append({0: PartialVotes(selection_counts={1: n0}, counts={1: drawn})})
+            journal.path.replace(path)
+
+    lines = made(write, "certificates").splitlines()
+    return [b"\n".join(line.partition(b" ")[2] for line in lines)]
+
+
+def with_checksums(records: bytes) -> bytes:
+    lines = [b"%08x %s" % (zlib.crc32(line), line) for line in records.split(b"\n")]
+    return b"\n".join(lines)
+
+
+def read_journal(path: Path) -> None:
+    journal = Journal(path.with_name("certificates.tsv"), journal_settings())
+    journal.path = path
+    for votes in journal.read(any_rules=True).values():
+        assert votes.drawn <= journal_settings().certification.n
+        assert max(votes.counts, default=0) < journal_settings().num_classes
+    journal.remove_if_finished(set())
 
 
 @cache
@@ -290,6 +335,9 @@ TARGETS = {
         "noise_0.50_1.xz", field_rows, read_certificates, lambda data: lzma.compress(data, preset=0)
     ),
     "certificates-toml": Target("certificates.toml", our_settings, read_settings, bytes, WITH_ROWS),
+    "partial-votes": Target(
+        "certificates.partial-votes", journal_records, read_journal, with_checksums
+    ),
     "config-toml": Target("config.toml", configs, RunConfig.load),
     "metrics": Target(
         "metrics.jsonl", lambda: [METRICS], lambda path: measure(path.parent), bytes, WITH_ROWS
