@@ -249,7 +249,7 @@ def commands() -> list[list[str]]:
 
 
 def documented() -> list[list[str]]:
-    """Every command in a block of the README or the docs, as the words that a shell would hand over."""
+    """Every command in a block of the README or the docs, split as a shell would."""
     found = []
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         whole_lines = re.sub(r"\\\n\s*", "", page.read_text())

@@ -1,4 +1,4 @@
-"""What may happen to the files of a training run, done for real: full disks, damage, folders that refuse."""
+"""Real faults of the files of a training run: full disks, damage, folders without access."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, jobs: Jobs) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 
     job = jobs.smoothmix(*TRAIN, "run", before=full)
-    assert job.wait() == 1, job.said
-    assert "state.pt: the checkpoint could not be written (" in job.said
-    assert "the one before is untouched" in job.said
+    assert job.wait() == 1, job.output
+    assert "state.pt: the checkpoint could not be written (" in job.output
+    assert "the one before is untouched" in job.output
     assert folder.state.read_bytes() == before
     assert sorted(folder.state.parent.iterdir()) == files, "no half file is left"
     assert train_here(config, tmp_path / "run") == whole
@@ -165,12 +165,12 @@ def test_a_folder_that_cannot_be_written_is_refused(
     (tmp_path / "run").mkdir(mode=0o555)
 
     def obey() -> None:
-        """Root may write anywhere, unless it gives up that right: PR_CAPBSET_DROP, CAP_DAC_OVERRIDE."""
+        """Root may write anywhere until it drops CAP_DAC_OVERRIDE (PR_CAPBSET_DROP)."""
         ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
     job = jobs.smoothmix(*TRAIN, "run", before=obey)
-    assert job.wait() == 2, job.said
-    assert job.said == "smoothmix: run: cannot be written (Permission denied)\n"
+    assert job.wait() == 2, job.output
+    assert job.output == "smoothmix: run: cannot be written (Permission denied)\n"
     (tmp_path / "file").write_text("not a folder")
     refused = smoothmix(*TRAIN, "file/run")
     assert refused.code == 1

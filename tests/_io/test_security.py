@@ -1,4 +1,4 @@
-"""Hostile files of every other kind: bombs, numbers beyond all bounds, names that lead elsewhere. Nothing runs code."""
+"""Hostile files of every other kind: bombs, huge numbers, names that lead elsewhere."""
 
 from __future__ import annotations
 
@@ -300,9 +300,7 @@ def test_archives_of_nothing_but_headers_end_in_a_remark(tmp_path: Path, kind: b
     assert batches.missing == ["test_batch"]
 
 
-def test_long_and_large_pictures_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_and_large_images_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "val" / "n01440764").mkdir(parents=True)
     path = tmp_path / "val" / "n01440764" / "a.png"
     Image.new("L", (1, 200_000)).save(path)

@@ -1,4 +1,4 @@
-"""Hostile checkpoints: none is obeyed, none takes memory or time beyond its size, each is refused in a sentence."""
+"""Hostile checkpoints: each is refused in one sentence, without much memory or time."""
 
 from __future__ import annotations
 
@@ -146,28 +146,55 @@ def copies() -> bytes:
 SHARED_DICT = named(b"}" + b"".join(named(b"K\x01", str(n)) for n in range(99)) + b"q\x01")
 
 HOSTILE = {
-    "gigabytes": (named(b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R"), "not only tensors (builtins.bytearray)"),
+    "gigabytes": (
+        named(b"cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R"),
+        "not only tensors (builtins.bytearray)",
+    ),
     "doubling": (doubling(), "holds code, not only tensors (_codecs.encode)"),
-    "empty storage": (named(b"ctorch.storage\nUntypedStorage\n" + number(2**40) + b"\x85R"), "(torch.storage.Untyped"),
-    "empty tensor": (named(b"ctorch\nTensor\n" + number(2**40) + b"\x85R"), "plain tensors (torch.Tensor)"),
-    "code by another name": (named(b"ctorch._utils\nos.system\n" + text("true") + b"\x85R"), "torch._utils.os.system"),
-    "a name of many lines": (named(b"ca\x1b[2Jb" + b"x" * 900 + b"\nc\n"), "holds code, not only tensors (a\\x1b[2Jb"),
+    "empty storage": (
+        named(b"ctorch.storage\nUntypedStorage\n" + number(2**40) + b"\x85R"),
+        "(torch.storage.Untyped",
+    ),
+    "empty tensor": (
+        named(b"ctorch\nTensor\n" + number(2**40) + b"\x85R"),
+        "plain tensors (torch.Tensor)",
+    ),
+    "code by another name": (
+        named(b"ctorch._utils\nos.system\n" + text("true") + b"\x85R"),
+        "torch._utils.os.system",
+    ),
+    "a name of many lines": (
+        named(b"ca\x1b[2Jb" + b"x" * 900 + b"\nc\n"),
+        "holds code, not only tensors (a\\x1b[2Jb",
+    ),
     "slow key": (slow_key(), "is damaged, or holds more than plain values"),
-    "one hash": (named(b"}" + b"".join(number(n * (2**61 - 1)) + b"Ns" for n in range(3))), "is damaged"),
+    "one hash": (
+        named(b"}" + b"".join(number(n * (2**61 - 1)) + b"Ns" for n in range(3))),
+        "is damaged",
+    ),
     "copies": (copies(), "is damaged"),
     "attributes": (SHARED_DICT + 900 * named(b"ccollections\nOrderedDict\n)Rh\x01b"), "is damaged"),
     "counters": (SHARED_DICT + 900 * named(b"ccollections\nCounter\nh\x01\x85R"), "is damaged"),
     "stretched": (named(tensor(16, number(2**40) + b"\x85", b"K\x00\x85")), "is damaged"),
-    "overflow": (named(tensor(16, number(2**61) + number(8) + b"\x86", b"K\x00K\x00\x86")), "is damaged"),
-    "many axes": (named(tensor(16, b"(" + b"K\x01" * 99 + b"t", b"(" + b"K\x01" * 99 + b"t")), "is damaged"),
+    "overflow": (
+        named(tensor(16, number(2**61) + number(8) + b"\x86", b"K\x00K\x00\x86")),
+        "is damaged",
+    ),
+    "many axes": (
+        named(tensor(16, b"(" + b"K\x01" * 99 + b"t", b"(" + b"K\x01" * 99 + b"t")),
+        "is damaged",
+    ),
     "beyond the file": (named(tensor(2**40, *SQUARE)), "is damaged"),
-    "many storages": (b"".join(named(tensor(400, *SQUARE, key=str(n))) for n in range(60)), "is damaged"),
+    "many storages": (
+        b"".join(named(tensor(400, *SQUARE, key=str(n))) for n in range(60)),
+        "is damaged",
+    ),
     "other id": (named(b"(" + text("module") + b"tQ"), "is damaged"),
     "unbalanced": (b"sssss", "is damaged"),
     "no such reference": (named(b"h\x07"), "is damaged"),
     "list of a dict": (named(b"}K\x01a"), "is damaged"),
     "newer instruction": (named(b"\x8c\x01a"), "is damaged"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -245,8 +272,8 @@ def test_what_a_checkpoint_says_of_itself_fits_on_a_line(tmp_path: Path) -> None
 
 
 def header(**tensors: object) -> bytes:
-    said = repr(tensors).replace("'", '"').encode()
-    return struct.pack("<Q", len(said)) + said + bytes(64)
+    content = repr(tensors).replace("'", '"').encode()
+    return struct.pack("<Q", len(content)) + content + bytes(64)
 
 
 def one(**changes: object) -> bytes:

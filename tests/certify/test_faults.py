@@ -61,8 +61,8 @@ def test_a_killed_rank_is_made_up_for_by_the_next_start(tmp_path: Path) -> None:
                 b"400\t3\t3\t0.2"
             )  # a row that was being written when the machine went down
         again = jobs.torchrun("--nproc-per-node 2", "--", "certify", *options)
-        assert again.wait() == 0, again.said
-    assert again.said.count("certificates: certificates.tsv") == 1
+        assert again.wait() == 0, again.output
+    assert again.output.count("certificates: certificates.tsv") == 1
     certify_as(ALONE, run_settings(skip=20, n=2000), tmp_path / "one.tsv")
     assert_same(path, tmp_path / "one.tsv")
 

@@ -287,8 +287,8 @@ def test_a_run_that_is_told_to_stop_keeps_every_vote(
     until(settings_path(tmp_path / "a.tsv").exists, "the beginning")
     time.sleep(3)
     job.process.send_signal(number)
-    assert job.wait() == code, job.said
-    assert "the same command" in job.said
+    assert job.wait() == code, job.output
+    assert "the same command" in job.output
     settings = load_settings(tmp_path / "a.tsv")
     assert settings is not None
     saved = saved_votes(tmp_path / "a.tsv", settings)

@@ -316,7 +316,7 @@ class TestLaunchers:
                 )
                 for node in (0, 1)
             ]
-            assert [node.wait() for node in nodes] == [0, 0], [node.said for node in nodes]
+            assert [node.wait() for node in nodes] == [0, 0], [node.output for node in nodes]
         assert_same(tmp_path / "certificates.tsv", expected)
         assert nodes[0].said.count("average certified radius") == 1
         assert "average certified radius" not in nodes[1].said
@@ -348,8 +348,8 @@ class TestLaunchers:
                 "--format",
                 "csv",
             )
-            assert job.wait() == 0, job.said
-        assert job.said.count("wrote out/table.md") == 1, "one process makes the tables"
+            assert job.wait() == 0, job.output
+        assert job.output.count("wrote out/table.md") == 1, "one process makes the tables"
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert names == {
             "table.md",

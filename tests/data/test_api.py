@@ -59,8 +59,11 @@ def test_labels_stay_what_they_were_and_the_callers_array_stays_theirs():
 
 def test_neither_import_nor_loading_arrays_needs_torch_or_pil():
     program = (
-        "import sys, smoothmix.data as d; loaded = {'torch', 'PIL', 'pooch', 'rich'} & set(sys.modules);"
-        "d.load('sample'); d.describe(); sys.exit(str(loaded) if loaded or 'torch' in sys.modules else 0)"
+        "import sys, smoothmix.data as d\n"
+        "loaded = {'torch', 'PIL', 'pooch', 'rich'} & set(sys.modules)\n"
+        "d.load('sample')\n"
+        "d.describe()\n"
+        "sys.exit(str(loaded) if loaded or 'torch' in sys.modules else 0)"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

@@ -66,7 +66,7 @@ def test_a_number_next_to_one_still_chooses_the_last():
 
 
 def slow_crop(width, height, row):
-    """The crop's size by the definition: an area within (0.08, 1), a ratio within (3/4, 4/3), ten tries."""
+    """By the definition: an area within (0.08, 1), a ratio within (3/4, 4/3), ten tries."""
     for attempt in range(10):
         area = (0.08 + 0.92 * row[3 + 2 * attempt]) * width * height
         ratio = (3 / 4) * (16 / 9) ** row[4 + 2 * attempt]
@@ -78,7 +78,7 @@ def slow_crop(width, height, row):
 
 @settings(max_examples=200, deadline=None)
 @given(width=st.integers(1, 900), height=st.integers(1, 900), seed=st.integers(0, 2**32))
-def test_crop_lies_inside_the_picture_and_has_the_size_defined(width, height, seed):
+def test_crop_lies_inside_the_image_and_has_the_size_defined(width, height, seed):
     row = uniforms(1, seed)[0]
     left, top, right, bottom = crop_box(width, height, row)
     assert 0 <= left < right <= width
@@ -89,7 +89,7 @@ def test_crop_lies_inside_the_picture_and_has_the_size_defined(width, height, se
         assert top == math.floor(row[1] * (height - expected[1] + 1))
 
 
-def test_a_picture_into_which_no_crop_fits_is_cropped_in_the_middle():
+def test_a_image_into_which_no_crop_fits_is_cropped_in_the_middle():
     row = np.full(AUGMENTATION_NUMBERS, 0.999)
     assert crop_box(1000, 30, row) == (480, 0, 520, 30)
     assert crop_box(30, 1000, np.where(np.arange(AUGMENTATION_NUMBERS) % 2, 0.999, 0.0)) == (
@@ -102,9 +102,13 @@ def test_a_picture_into_which_no_crop_fits_is_cropped_in_the_middle():
 
 def memory(augmentation, pixels):
     return MemoryDataset(
-        name="made", split="train", class_names=("a",), labels=np.zeros(len(pixels), np.int64), pixels=pixels,
+        name="made",
+        split="train",
+        class_names=("a",),
+        labels=np.zeros(len(pixels), np.int64),
+        pixels=pixels,
         augmentation=augmentation,
-    )  # fmt: skip
+    )
 
 
 def test_training_images_are_a_function_of_their_numbers_alone():

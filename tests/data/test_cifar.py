@@ -140,8 +140,9 @@ def test_missing_batches_are_named_and_may_be_left_out(tmp_path):
     with pytest.raises(DataError) as error:
         tiny(tmp_path)
     assert str(error.value) == (
-        f"cifar10: data_batch_2, data_batch_4, data_batch_5 not found (looked in {tmp_path}/cifar10, "
-        f"{tmp_path}/CIFAR10, {tmp_path}): run `smoothmix data fetch cifar10` or point --data-dir at a folder that "
+        "cifar10: data_batch_2, data_batch_4, data_batch_5 not found "
+        f"(looked in {tmp_path}/cifar10, {tmp_path}/CIFAR10, {tmp_path}): "
+        "run `smoothmix data fetch cifar10` or point --data-dir at a folder that "
         "has it; --allow-partial trains on the batches that are there"
     )
     partial = tiny(tmp_path, allow_partial=True)

@@ -1,4 +1,4 @@
-"""Fetching: mirrors in turn, nothing unverified kept, nothing but https. A stub stands for the network."""
+"""Downloads: mirrors in turn, nothing unverified is kept. A stub stands for the network."""
 
 from __future__ import annotations
 
@@ -75,12 +75,16 @@ def test_first_mirror_fails_second_is_wrong_third_is_kept(tmp_path):
 def test_all_failing_is_one_sentence_with_each_reason_and_a_way_out(tmp_path):
     target = tmp_path / "file.gz"
     target.write_bytes(b"what was there")
-    cause = "HTTPSConnectionPool(host='one'): Max retries\n (Caused by NameResolutionError('no such host')"
+    cause = (
+        "HTTPSConnectionPool(host='one'): Max retries\n "
+        "(Caused by NameResolutionError('no such host')"
+    )
     network = Network({f"{MIRRORS[0]}file.gz": OSError(cause), f"{MIRRORS[1]}file.gz": b"wrong"})
     with pytest.raises(DataError) as error:
         download(target, MIRRORS, refuse_wrong, network)
     assert str(error.value) == (
-        "file.gz could not be downloaded (one.example: its address cannot be found: is this machine online?; "
+        "file.gz could not be downloaded "
+        "(one.example: its address cannot be found: is this machine online?; "
         "two.example: refused, file.gz: altered; three.example: 404 Client Error: Not Found): "
         "try again later, or copy it from a machine "
         f"that has it into {tmp_path}"

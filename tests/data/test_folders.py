@@ -1,4 +1,4 @@
-"""Trees of folders: ImageNet's classes and order, the user's own pictures, damaged files."""
+"""Trees of folders: ImageNet's classes and order, the user's own images, damaged files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree(root, files):
 FILES = ["cat/a.png", "cat/b.png", "dog/a.png"]
 
 
-# the user's own pictures
+# the user's own images
 
 
 @pytest.mark.parametrize("split_folder", ["train", "test", "val", None])
@@ -67,7 +67,7 @@ def test_every_layout_gives_the_same_data(tmp_path, split_folder):
 
 
 @pytest.mark.parametrize("all_are_read", [True, False])
-def test_other_pictures_of_the_same_names_and_sizes_have_another_fingerprint(
+def test_other_images_of_the_same_names_and_sizes_have_another_fingerprint(
     tmp_path, monkeypatch, all_are_read
 ):
 
@@ -92,18 +92,18 @@ def test_test_and_val_beside_each_other(tmp_path):
     assert [len(load(f"folder:{tmp_path}", split)) for split in ("test", "val")] == [1, 2]
 
 
-def test_hidden_files_and_other_files_are_no_pictures(tmp_path):
+def test_hidden_files_and_other_files_are_no_images(tmp_path):
     tree(tmp_path, FILES)
     for other in (".hidden/a.png", "cat/._a.png", "cat/notes.txt", "readme.md"):
         (tmp_path / other).parent.mkdir(exist_ok=True)
-        (tmp_path / other).write_text("not a picture")
+        (tmp_path / other).write_text("not a image")
     assert load(f"folder:{tmp_path}").files == tuple(FILES)
 
 
 @pytest.mark.parametrize(
     ("last", "channels"), [("L", 1), ("1", 1), ("LA", 1), ("RGB", 3), ("RGBA", 3), ("P", 3)]
 )
-def test_one_picture_in_colour_makes_all_of_them_colour(tmp_path, last, channels):
+def test_one_image_in_colour_makes_all_of_them_colour(tmp_path, last, channels):
     (tmp_path / "a").mkdir()
     Image.fromarray(pixels(0, channels=1)).save(tmp_path / "a" / "0.png")
     Image.fromarray(pixels(1)).convert(last).save(tmp_path / "a" / "1.png")
@@ -155,7 +155,7 @@ def test_missing_folders_are_refused(tmp_path):
     refuse(tmp_path, "there is no folder test or val with folders of classes")
 
 
-def test_damaged_pictures_are_refused_with_the_file(tmp_path):
+def test_damaged_images_are_refused_with_the_file(tmp_path):
     tree(tmp_path, FILES)
     path = tmp_path / "dog" / "a.png"
     content = path.read_bytes()
@@ -166,7 +166,7 @@ def test_damaged_pictures_are_refused_with_the_file(tmp_path):
     paint(path, pixels(0, height=9))
     with pytest.raises(DataError, match="has changed since the data set was loaded"):
         dataset.images([2])
-    for broken in (b"", b"no picture", content[:20]):
+    for broken in (b"", b"no image", content[:20]):
         path.write_bytes(broken)
         refuse(tmp_path, "dog/a.png: not a readable image .*: replace or remove it")
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(path)
@@ -174,7 +174,7 @@ def test_damaged_pictures_are_refused_with_the_file(tmp_path):
     assert [result.ok for result in check(f"folder:{tmp_path}")] == [False, False]
 
 
-def test_picture_that_would_unpack_without_end_is_refused(tmp_path, monkeypatch):
+def test_image_that_would_unpack_without_end_is_refused(tmp_path, monkeypatch):
     tree(tmp_path, FILES)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     refuse(tmp_path, "cat/a.png: not a readable image \\(Image size \\(48 pixels\\) exceeds")
@@ -235,7 +235,7 @@ def test_imagenet_has_no_train_until_it_is_there(tmp_path):
     )
 
 
-def test_unknown_classes_and_unsorted_pictures_are_refused(tmp_path):
+def test_unknown_classes_and_unsorted_images_are_refused(tmp_path):
     (tmp_path / "val").mkdir()
     with pytest.raises(
         DataError,
@@ -251,25 +251,25 @@ def test_unknown_classes_and_unsorted_pictures_are_refused(tmp_path):
     ("width", "height"), [(400, 300), (300, 400), (256, 256), (100, 77), (1000, 257)]
 )
 def test_centre_is_the_middle_after_scaling_the_short_side(width, height):
-    picture = Image.fromarray(pixels(0, height, width))
+    image = Image.fromarray(pixels(0, height, width))
     short = min(width, height)
-    scaled = picture.resize(
+    scaled = image.resize(
         (int(256 * width / short), int(256 * height / short)), Image.Resampling.BILINEAR
     )
     left, top = round((scaled.width - 224) / 2), round((scaled.height - 224) / 2)
     expected = np.asarray(scaled)[top : top + 224, left : left + 224]
-    np.testing.assert_array_equal(np.asarray(centre_crop(picture, 256, (224, 224))), expected)
+    np.testing.assert_array_equal(np.asarray(centre_crop(image, 256, (224, 224))), expected)
 
 
-def test_training_pictures_are_the_crops_that_their_numbers_say(tmp_path):
+def test_training_images_are_the_crops_that_their_numbers_say(tmp_path):
     imagenet_tree(tmp_path)
     dataset = load("imagenet", data_dir=tmp_path)
     numbers = np.random.default_rng(0).random((2, AUGMENTATION_NUMBERS))
     numbers[:, 0] = (0.2, 0.7)
     batch = dataset.training_images([2, 2], numbers)
     for row, result in zip(numbers, batch, strict=True):
-        picture = decode(dataset.root / dataset.files[2], 3).crop(crop_box(400, 300, row))
-        expected = np.asarray(picture.resize((224, 224), Image.Resampling.BILINEAR))
+        image = decode(dataset.root / dataset.files[2], 3).crop(crop_box(400, 300, row))
+        expected = np.asarray(image.resize((224, 224), Image.Resampling.BILINEAR))
         expected = expected[:, ::-1] if row[0] < 0.5 else expected
         np.testing.assert_array_equal(
             result.numpy() * 255, expected.transpose(2, 0, 1).astype(np.float32)
@@ -288,7 +288,7 @@ def test_the_list_of_classes_is_complete_and_in_order():
 
 
 @pytest.mark.shared
-def test_real_pictures_have_their_true_classes():
+def test_real_images_have_their_true_classes():
     dataset = load("imagenet", "val", data_dir=SHARED)
     with (SHARED / "imagenet-sample" / "files.csv").open(newline="") as file:
         truth = {Path(row["file"]).name: int(row["imagenet_index"]) for row in csv.DictReader(file)}
@@ -307,7 +307,7 @@ def test_val_is_a_part_of_its_own_beside_test(tmp_path):
     assert {split: (dataset.split, dataset.root.name) for split, dataset in found.items()} == {
         split: (split, split) for split in found
     }
-    (tmp_path / "val" / "dog" / "a.png").write_bytes(b"no picture")
+    (tmp_path / "val" / "dog" / "a.png").write_bytes(b"no image")
     assert [(result.split, result.ok) for result in check(f"folder:{tmp_path}")] == [
         ("train", True),
         ("test", True),
@@ -315,7 +315,7 @@ def test_val_is_a_part_of_its_own_beside_test(tmp_path):
     ]
 
 
-def test_check_lists_labels_and_finds_pictures_that_are_cut(tmp_path):
+def test_check_lists_labels_and_finds_images_that_are_cut(tmp_path):
     tree(tmp_path, ["10/a.png", "2/a.png", "2/b.png"])
     (tmp_path / "3").mkdir()
     results = check(f"folder:{tmp_path}")

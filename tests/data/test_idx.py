@@ -93,8 +93,9 @@ def test_missing_files_are_named_with_what_to_do(tmp_path):
     with pytest.raises(DataError) as error:
         tiny(tmp_path)
     assert str(error.value) == (
-        f"mnist: train-images-idx3-ubyte.gz not found (looked in {tmp_path}/mnist, {tmp_path}/MNIST/raw, {tmp_path}, "
-        f"{tmp_path}/raw): run `smoothmix data fetch mnist` or point --data-dir at a folder that has it"
+        "mnist: train-images-idx3-ubyte.gz not found "
+        f"(looked in {tmp_path}/mnist, {tmp_path}/MNIST/raw, {tmp_path}, {tmp_path}/raw): "
+        "run `smoothmix data fetch mnist` or point --data-dir at a folder that has it"
     )
 
 

@@ -1,4 +1,4 @@
-"""Feeds many damaged files to every reader: `make fuzz`. What a reader does not survive is saved, to be read again."""
+"""Feed many damaged files to every reader (`make fuzz`), and save those that break one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILURES = Path(".fuzz")
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Raise in the middle of what computes for longer. A machine that is busy with other things is no failure."""
+    """Raise in work that takes more processor time; other load on the machine does not count."""
 
     def stop(*_: object) -> None:
         raise TimeoutError(f"more than {seconds} seconds")

@@ -1,4 +1,4 @@
-"""Damaged files by the hundred: every reader gives a value or one sentence of ours. `make fuzz` is the long form."""
+"""Damaged files: every reader returns a value or raises an error of ours. See `make fuzz`."""
 
 from __future__ import annotations
 

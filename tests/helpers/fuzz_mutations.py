@@ -1,4 +1,4 @@
-"""How valid files are damaged: in ways that happen by chance, and in ways that someone would choose."""
+"""Ways to damage a valid file: as chance would, and as an attacker would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real processes for tests that kill them: torchrun and its ranks, found by a mark in their environment."""
+"""Real processes for tests that kill them, found by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from smoothmix.training.run import open_run
 from tests.conftest import command
 
 TRAIN = ("train", "--config", "config.toml", "--device", "cpu", "--out")
-"""What trains the run of `tiny_run`, or of any other config.toml, but for the name of its folder."""
+"""The command that trains the run of `tiny_run`, but for the name of its folder."""
 
 PATIENCE = 90.0
 """Seconds after which a process that should have done something has not."""
@@ -34,14 +34,11 @@ PATIENCE = 90.0
 def tiny_run(
     folder: Path, *, images: int = 160, epochs: int = 3, batch: int = 32, method: str = "gaussian"
 ) -> RunConfig:
-    """Settings of a run on a few images of the sample, which lie in `folder` afterwards, as do the settings."""
+    """Settings of a run on a few images of the sample; both are saved in `folder`."""
     quick = presets.get("quick/gaussian").config
     sample = data.load("sample", "train")
-    x, y = (
-        (sample.images(range(images)).numpy() * 255).round().astype(np.uint8),
-        sample.labels[:images],
-    )
-    np.savez(folder / "tiny.npz", x=x, y=y)
+    pixels = (sample.images(range(images)).numpy() * 255).round().astype(np.uint8)
+    np.savez(folder / "tiny.npz", x=pixels, y=sample.labels[:images])
     recipe = replace(quick.recipe, epochs=epochs, batch=batch)
     config = replace(quick, data=f"npz:{folder / 'tiny.npz'}", recipe=recipe, preset="")
     config.save(folder / "config.toml")
@@ -69,13 +66,13 @@ def until(happened: Callable[[], object], what: str) -> None:
 
 
 def until_saved(folder: Path) -> None:
-    """Wait until there is something to go on from."""
+    """Wait until there is a checkpoint to resume."""
     until(RunFolder(folder).state.exists, f"a checkpoint in {folder}")
 
 
 @dataclass
 class Job:
-    """A process that a test has started, and what it has said on standard error."""
+    """A process that a test has started, and its standard error."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -85,7 +82,7 @@ class Job:
         return self.process.wait(timeout=PATIENCE)
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text()
 
 
@@ -130,7 +127,7 @@ class Jobs:
         return self.start([*launcher, "-m", "smoothmix", *map(str, args)])
 
     def ranks(self, commands: list[list[str]], **environment: str) -> list[Job]:
-        """Start processes that know of each other by their environment alone, without torchrun to end them together."""
+        """Start the processes of one job without torchrun, which would end them together."""
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **environment}
         size = str(len(commands))
         common |= {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}

@@ -51,10 +51,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, sample_run: RunConfig)
     sample_run.save(folder / "config.toml")
     with jobs_in(folder) as jobs:
         job = jobs.torchrun("--nproc-per-node 2", *TRAIN, "run")
-        assert job.wait() == 0, job.said
-    assert job.said.count("epoch 2 of 3:") == 1, "only rank 0 speaks"
-    assert "2 processes share each batch of 500" in job.said
-    assert "rank 1" not in job.said
+        assert job.wait() == 0, job.output
+    assert job.output.count("epoch 2 of 3:") == 1, "only rank 0 speaks"
+    assert "2 processes share each batch of 500" in job.output
+    assert "rank 1" not in job.output
     assert load_state(RunFolder(folder / "run").state).processes == 2
     return weights_in(folder / "run")
 
@@ -67,8 +67,8 @@ def test_a_killed_rank_is_restarted(
     job = jobs.torchrun("--nproc-per-node 2 --max-restarts 1", *TRAIN, "run")
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(0), signal.SIGKILL)
-    assert job.wait() == 0, job.said
-    assert "resuming with epoch" in job.said
+    assert job.wait() == 0, job.output
+    assert "resuming with epoch" in job.output
     assert weights_in(tmp_path / "run") == undisturbed
 
 
@@ -82,7 +82,7 @@ def test_two_nodes_train_and_survive_a_kill(
     nodes = [jobs.torchrun(f"{options} --node-rank {node}", *TRAIN, "run") for node in range(2)]
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(1), signal.SIGKILL)
-    assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.said for node in nodes)
+    assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.output for node in nodes)
     assert "resuming with epoch" in nodes[0].said + nodes[1].said
     assert weights_in(tmp_path / "run") == undisturbed
 
@@ -117,10 +117,10 @@ def test_sigterm_is_answered_with_a_checkpoint_and_the_code_for_requeueing(
     until_saved(tmp_path / "run")
     job.process.terminate()
     assert job.wait() == REQUEUE_EXIT_CODE == 75
-    assert "smoothmix: stopped by SIGTERM in epoch" in job.said
-    assert "the checkpoint is saved; run the same command again to resume" in job.said
+    assert "smoothmix: stopped by SIGTERM in epoch" in job.output
+    assert "the checkpoint is saved; run the same command again to resume" in job.output
     state = load_state(RunFolder(tmp_path / "run").state)
-    assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.said
+    assert f"in epoch {state.epoch + 1} after step {state.step} of 5" in job.output
     assert train_here(config, tmp_path / "run") == whole
 
 
@@ -130,11 +130,11 @@ def test_ctrl_c_is_answered_with_a_checkpoint_too(tmp_path: Path, jobs: Jobs) ->
     until_saved(tmp_path / "run")
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 130
-    assert "stopping after this step (Ctrl-C again: at once)" in job.said
+    assert "stopping after this step (Ctrl-C again: at once)" in job.output
     state = load_state(RunFolder(tmp_path / "run").state)
     assert (
         f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; the checkpoint"
-        in job.said
+        in job.output
     )
     assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
@@ -156,7 +156,7 @@ def test_sigterm_to_those_who_read_pictures_too_is_answered_in_the_same_way(
     job = jobs.smoothmix(*TRAIN, "run", "--workers", 2, before=os.setsid)
     until_saved(tmp_path / "run")
     os.killpg(job.process.pid, signal.SIGTERM)
-    assert job.wait() == REQUEUE_EXIT_CODE, job.said
+    assert job.wait() == REQUEUE_EXIT_CODE, job.output
     assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
 
@@ -241,7 +241,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, jobs: Jobs) -> None:
     job = jobs.smoothmix(
         *TRAIN, "run", "--checkpoint-minutes", 5, PYTHONPATH=str(tmp_path / "site")
     )
-    assert job.wait() == 0, job.said
+    assert job.wait() == 0, job.output
     assert weights_in(tmp_path / "run") == train_here(config, tmp_path / "still")
     for line in RunFolder(tmp_path / "run").metrics.read_text().splitlines():
         assert 0 < json.loads(line)["seconds"] < 60

@@ -38,9 +38,9 @@ def test_batchnorm_in_shares_is_told_for_good(tmp_path: Path, jobs: Jobs) -> Non
     colourful(tmp_path)
     settings = ("--config", "config.toml", "--out", "run", "--device", "cpu")
     job = jobs.torchrun("--standalone --nproc-per-node 2", "train", *settings)
-    assert job.wait() == 0, job.said
+    assert job.wait() == 0, job.output
     note = "BatchNorm saw each batch in 2 shares, one per process"
-    assert f"note: {note}" in job.said
+    assert f"note: {note}" in job.output
     assert note in RunConfig.load(tmp_path / "run" / "config.toml").notes
 
 

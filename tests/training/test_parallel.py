@@ -99,7 +99,7 @@ def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
     ]
     script = str(ROOT / "tests" / "helpers" / "gradients.py")
     job = jobs.start([*launcher, script, str(tmp_path)], PYTHONPATH=str(ROOT))
-    assert job.wait() == 0, job.said
+    assert job.wait() == 0, job.output
     many = torch.load(tmp_path / "gradients.pt")
     for name, case in gradient_cases.METHODS.items():
         alone = gradient_cases.gradients(config, case, tmp_path / f"one {name}")
@@ -125,7 +125,7 @@ def test_the_accuracy_is_that_of_the_saved_network(tmp_path: Path, jobs: Jobs) -
     config = tiny_run(tmp_path, images=1100, epochs=1)
     settings = ("--config", "config.toml", "--out", "run", "--device", "cpu")
     job = jobs.torchrun("--standalone --nproc-per-node 2", "train", *settings)
-    assert job.wait() == 0, job.said
+    assert job.wait() == 0, job.output
     said = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())["accuracy"]
     network = load_run(tmp_path / "run")[1]
     images = data.load(config.data, "test")

@@ -35,8 +35,8 @@ def test_training_says_that_another_process_is_gone(tmp_path: Path, jobs: Jobs) 
     until_saved(tmp_path / "run")
     second.process.kill()
     assert first.wait() == SmoothmixError.exit_code
-    assert "smoothmix: another process of the run is gone (" in first.said
-    assert "run the same command again to resume from the last checkpoint" in first.said
+    assert "smoothmix: another process of the run is gone (" in first.output
+    assert "run the same command again to resume from the last checkpoint" in first.output
 
 
 @pytest.mark.parametrize("case", ["means_in_rank_order", "buffers_of_rank_0"])
@@ -44,7 +44,7 @@ def test_all_processes_get_the_same_numbers(jobs: Jobs, case: str) -> None:
     """Gradients to the last bit, for every size; BatchNorm statistics are those of rank 0."""
     script = [sys.executable, str(ROOT / "tests" / "helpers" / "exchanges.py"), case]
     for job in jobs.ranks([script] * 5, PYTHONPATH=str(ROOT)):
-        assert job.wait() == 0, job.said
+        assert job.wait() == 0, job.output
 
 
 def test_three_processes_that_were_stopped_end_with_the_same_weights(
@@ -52,12 +52,12 @@ def test_three_processes_that_were_stopped_end_with_the_same_weights(
 ) -> None:
     tiny_run(tmp_path, epochs=6)
     whole = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "whole")
-    assert whole.wait() == 0, whole.said
+    assert whole.wait() == 0, whole.output
     options = ("--checkpoint-minutes", "1e-9")
     stopped = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "stopped", *options)
     until_saved(tmp_path / "stopped")
     stopped.process.terminate()
     assert stopped.wait() != 0, "it was really stopped"
     again = jobs.torchrun("--standalone --nproc-per-node 3", *TRAIN, "stopped")
-    assert again.wait() == 0, again.said
+    assert again.wait() == 0, again.output
     assert weights_in(tmp_path / "stopped") == weights_in(tmp_path / "whole")
