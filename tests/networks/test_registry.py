@@ -140,6 +140,7 @@ def test_an_architecture_from_outside_brings_its_facts() -> None:
         ("own_networks:number", "own_networks:number is not a function"),
         ("own_networks:network", "is a network: name a function that builds and returns it"),
         ("own_networks:text", "must return a torch.nn.Module, not str"),
+        ("own_networks:flat", "needs num_classes and channels and size, which cannot be known"),
         ("own_networks:broken", "own_networks:broken raised RuntimeError: out of ideas"),
     ],
 )

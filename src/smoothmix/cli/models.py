@@ -72,7 +72,7 @@ def load_network(run: Path | None, options: ModelOptions) -> LoadedNetwork:
     if run is not None:
         network = _from_folder(run)
     else:
-        network = _from_function(options.model or "", options.weights)
+        network = _from_function(options.model or "", options.weights, options.num_classes)
     # Each process of a job gets its own GPU.
     from smoothmix.inference.devices import choose_device, own_device
 
@@ -103,15 +103,15 @@ def _from_folder(run: Path) -> LoadedNetwork:
     return network
 
 
-def _from_function(spec: str, weights: Path | None) -> LoadedNetwork:
+def _from_function(spec: str, weights: Path | None, num_classes: int | None) -> LoadedNetwork:
     from smoothmix.networks import build, load_weights, state_hash
 
-    model = build(spec).eval()
+    model = build(spec, num_classes=num_classes).eval()
     if weights is not None:
         load_weights(model, weights)
         return LoadedNetwork(model, spec, weights=str(weights))
     # Networks are certified by their weights, which must be the same when a run is resumed.
-    if state_hash(model) != state_hash(build(spec)):
+    if state_hash(model) != state_hash(build(spec, num_classes=num_classes)):
         warnings.warn(
             f"{spec} gives other weights each time: name a file with trained weights by --weights",
             stacklevel=2,

@@ -136,8 +136,9 @@ def _build_body(
         raise UsageError(f"{name} is a network: name a function that builds and returns it")
     if not callable(builder):
         raise UsageError(f"{name} is not a function: name one that returns a network")
+    accepted = _accepted(name, builder, options)
     try:
-        body = builder(**_accepted(builder, options))
+        body = builder(**accepted)
     except SmoothmixError:
         raise
     except Exception as error:
@@ -149,17 +150,34 @@ def _build_body(
 
 
 def _accepted(
-    builder: Callable[..., object], options: Mapping[str, int | None]
-) -> dict[str, int | None]:
+    name: str, builder: Callable[..., object], options: Mapping[str, int | None]
+) -> dict[str, int]:
     """The options that are given and that the function has parameters for."""
     try:
         parameters = inspect.signature(builder).parameters
     except (TypeError, ValueError):
         # Functions of compiled modules may have no signature.
         return {}
-    names = set(parameters)
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        # Constructors of torchvision and timm pass `num_classes` on without naming it. The other
-        # two have no common name, and an unknown one would be an error there.
-        names.add("num_classes")
-    return {name: value for name, value in options.items() if value is not None and name in names}
+    known = set(parameters)
+    required = []
+    for parameter in parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            # Constructors of torchvision and timm pass `num_classes` on without naming it. The
+            # other options have no common name, and an unknown one would be an error there.
+            known.add("num_classes")
+        elif (
+            parameter.kind is not parameter.VAR_POSITIONAL and parameter.default is parameter.empty
+        ):
+            required.append(parameter.name)
+
+    accepted = {}
+    for option, value in options.items():
+        if value is not None and option in known:
+            accepted[option] = value
+    missing = [parameter for parameter in required if parameter not in accepted]
+    if missing:
+        raise UsageError(
+            f"{name} needs {' and '.join(missing)}, which cannot be known here: "
+            "give the parameter a default value"
+        )
+    return accepted

@@ -114,9 +114,10 @@ def _read_safetensors(path: Path) -> Mapping[str, Tensor]:
 def weights_in(content: Mapping[Any, Any], path: str | Path) -> dict[str, Tensor]:
     """The weights in the content of a file, by name."""
     state = _state_dict_in(content)
-    tensors = {
-        name: value for name, value in state.items() if isinstance(name, str) and _is_weight(value)
-    }
+    tensors = {}
+    for name, value in state.items():
+        if isinstance(name, str) and _is_weight(value):
+            tensors[name] = value
     if not tensors:
         keys = ", ".join(shown(str(key)) for key in list(state)[:5]) or "nothing"
         raise CheckpointError(f"{path} holds no weights (it holds {keys})")
@@ -198,8 +199,8 @@ def _problems(
 
 def missing_weights(wanted: Tensors, sources: Mapping[str, str]) -> list[str]:
     """Names in the network for which the file has no tensor, without counters of batches."""
-    missing = [name for name in wanted if name not in sources]
-    return [name for name in missing if not name.endswith(BATCH_COUNTER)]
+    missing = set(wanted) - set(sources)
+    return [name for name in wanted if name in missing and not name.endswith(BATCH_COUNTER)]
 
 
 def _listed(names: Sequence[str]) -> str:
