@@ -65,11 +65,16 @@ class Certificates:
         return np.array([row.correct for row in self.rows], dtype=bool)
 
     @property
+    def indices(self) -> set[int]:
+        """The images that have a row."""
+        return {row.idx for row in self.rows}
+
+    @property
     def missing(self) -> list[int]:
         """Images that the settings announce and that have no row."""
         if self.settings is None:
             return []
-        present = {row.idx for row in self.rows}
+        present = self.indices
         return [i for i in self.settings.indices if i not in present]
 
 
@@ -78,6 +83,7 @@ def read(path: Path) -> Certificates:
 
     A file is one of ours or a Cohen-style log, also packed as .gz or .xz.
     """
+    # `zoo:NAME` arrives as a path too, since commands take both in one place.
     path = zoo.resolved(path)
     if path.is_dir():
         path = _file_in(path)
@@ -134,6 +140,7 @@ def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
             )
         line_of[row.idx] = number
         rows.append(row)
+        # A small packed file may hold rows without end.
         if len(rows) > MOST_IMAGES:
             raise CertificateError(
                 f"{path}: holds more than {MOST_IMAGES:,} rows, which no data set needs"
@@ -168,6 +175,7 @@ def _parse_last_line(line: str, header: list[str], where: str) -> Certificate | 
 
 
 def _check_header(header: list[str], path: Path) -> None:
+    # Votes tell our files from logs of other tools. Columns may stand in any order.
     expected = COLUMNS if "counts" in header else FIELD_COLUMNS
     lacking = [name for name in expected if name not in header]
     if lacking:
@@ -249,6 +257,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
     require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
         writer = Writer(path, settings)
+        # Nothing may be written before it is clear that both files are ours.
         require_own_settings(path)
         earlier = None
         if path.exists():

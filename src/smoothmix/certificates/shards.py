@@ -19,7 +19,7 @@ from typing import final
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive, is_held
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.partial import Journal
-from smoothmix.certificates.row import Certificate
+from smoothmix.certificates.row import to_line
 from smoothmix.certificates.settings import (
     FileSettings,
     differences,
@@ -186,21 +186,24 @@ class ShardedRun:
                     save(self._merged(), self.path)
                 whole = read(self.path)
                 _remove(shards, whole)
-                finished = {row.idx for row in whole.rows}
-                Journal(self.path, self.settings).remove_if_finished(finished)
+                Journal(self.path, self.settings).remove_if_finished(whole.indices)
         except InUseError:
             return False
         return True
 
     def _merged(self) -> Certificates:
-        with_images = [shard for shard in self.shards if shard.settings(self.settings).indices]
-        merged = merge([_verified(shard) for shard in with_images])
+        files = []
+        for shard in self.shards:
+            # There may be more shards than images, and those without images have no file.
+            if shard.settings(self.settings).indices:
+                files.append(_verified(shard))
+        merged = merge(files)
         if not rows_in(self.path):
             return merged
         before = read(self.path)
         if before.settings is None or merged.settings is None:
             return merged
-        lost = {row.idx for row in before.rows} - {row.idx for row in merged.rows}
+        lost = before.indices - merged.indices
         # The whole file would be replaced, and with it rows that someone has added meanwhile.
         if lost:
             raise CertificateError(
@@ -304,18 +307,19 @@ def _verified(shard: Shard) -> Certificates:
 
 def _remove(shards: Sequence[Shard], whole: Certificates) -> None:
     """Delete shards all of whose images are in the whole file."""
-    rows = {row.idx: _without_time(row) for row in whole.rows}
+    rows = _rows_without_time(whole)
     for shard in shards:
-        file = _read(shard)
         settings = load_settings(shard.path)
         if settings and not rows.keys() >= set(settings.indices):
             # It belongs to a run of more images, of which this one has certified the first.
             continue
-        if file is None or all(rows.get(row.idx) == _without_time(row) for row in file.rows):
+        file = _read(shard)
+        if file is None or _rows_without_time(file).items() <= rows.items():
             # The settings last: rows without them cannot be resumed.
             shard.path.unlink(missing_ok=True)
             settings_path(shard.path).unlink(missing_ok=True)
 
 
-def _without_time(row: Certificate) -> Certificate:
-    return replace(row, seconds=0.0)
+def _rows_without_time(file: Certificates) -> dict[int, str]:
+    """The rows as they are written, by image; the same draws may have taken another time."""
+    return {row.idx: to_line(replace(row, seconds=0.0)) for row in file.rows}

@@ -99,13 +99,11 @@ def certify_together(
 
 def _chosen_shards(run: ShardedRun, numbers: Sequence[int], world: World) -> tuple[Shard, ...]:
     """The shards of these numbers, or all, in the order in which this process tries them."""
-    chosen = run.shards
-    if numbers:
-        chosen = tuple(shard for shard in run.shards if shard.number in numbers)
+    chosen = [shard for shard in run.shards if not numbers or shard.number in numbers]
     own = chosen[world.rank :: world.size]
     # The shards of other processes come last: those may only be slower to start.
-    others = tuple(shard for shard in chosen if shard not in own)
-    return own + others
+    others = [shard for shard in chosen if shard not in own]
+    return (*own, *others)
 
 
 @final
@@ -157,6 +155,7 @@ class _Worker:
         """Certify the first shard that is free; False if there is none, or no time."""
         if not self._has_time():
             return False
+        # It stops at the first that is certified: others may have finished some meanwhile.
         return any(self._certify(shard) for shard in self._remaining())
 
     def _has_time(self) -> bool:
@@ -202,14 +201,20 @@ class _Worker:
         """Report the progress of all chosen shards: that of the current one, and others' rows."""
         # Rows of others are counted now and then only: there may be thousands of files.
         if current is None or time.monotonic() - self._counted_at > SECONDS_BETWEEN_COUNTS:
-            others = [shard for shard in self.chosen if shard != current]
-            self._rows_elsewhere = sum(rows_in(shard.path) for shard in others)
+            self._rows_elsewhere = self._count_rows_elsewhere(current)
             self._counted_at = time.monotonic()
         total = 0
         for shard in self.chosen:
             total += len(shard.settings(self.run.settings).indices)
         done = min(self._rows_elsewhere + progress.done, total)
         self.on_progress(Progress(done, total, progress.note))
+
+    def _count_rows_elsewhere(self, current: Shard | None) -> int:
+        rows = 0
+        for shard in self.chosen:
+            if shard != current:
+                rows += rows_in(shard.path)
+        return rows
 
     def _outcome(self, worked: bool) -> Outcome:
         if self.run.complete:
