@@ -20,6 +20,7 @@ from smoothmix.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from smoothmix.attacks.l2 import Constraint
     from smoothmix.certify.smoothed import Smoothed
     from smoothmix.data import Dataset
     from smoothmix.inference.sampler import Sampler
