@@ -14,8 +14,14 @@ from smoothmix.analysis import Measured, intervals, measure
 from smoothmix.analysis.compare import differences_by_image
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.config import RunConfig
-from smoothmix.reproduce.beside import Beside, PublishedRun, beside, load_published, save_published
 from smoothmix.reproduce.logs import find_logs
+from smoothmix.reproduce.published_runs import (
+    PublishedComparison,
+    PublishedRun,
+    compare_with_published,
+    load_published,
+    save_published,
+)
 from smoothmix.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -94,7 +100,10 @@ def table(every: Sequence[Measured], published: Published) -> str:
     lines = []
     for run in every:
         logs = published.get(_config(run).preset)
-        lines.append(_line(run, gaussian.get(run.sigma, run), beside(run, logs) if logs else None))
+        found = None
+        if logs:
+            found = compare_with_published(run, logs)
+        lines.append(_line(run, gaussian.get(run.sigma, run), found))
     return _markdown(titles, lines)
 
 
@@ -106,12 +115,8 @@ def accuracy_table(every: Sequence[Measured], published: Published) -> str:
         reached = [r for r in RADII if r <= (run.largest_radius or r)]
         lines.append(_shares(run.name, run.as_in_the_paper().accuracy_at(reached)))
         if logs:
-            lines.append(
-                _shares(
-                    "published",
-                    [share for _, share in beside(run, logs, at=reached).accuracy.values()],
-                )
-            )
+            found = compare_with_published(run, logs, at=reached)
+            lines.append(_shares("published", [share for _, share in found.accuracy.values()]))
     return _markdown(("certified accuracy at", *(f"{r:.2f}" for r in RADII)), lines)
 
 
@@ -129,7 +134,7 @@ def _config(run: Measured) -> RunConfig:
     return run.config
 
 
-def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
+def _line(run: Measured, gaussian: Measured, found: PublishedComparison | None) -> str:
     recipe = _config(run).recipe
     ours, baseline = run.as_in_the_paper(), gaussian.as_in_the_paper()
     acr = ours.counted.mean()
@@ -143,9 +148,9 @@ def _line(run: Measured, gaussian: Measured, found: Beside | None) -> str:
     verdict = ("within" if found.within else "outside") if whole else "not judged: fewer epochs"
     on_all_images = f"{preset.published.acr_mean:.4f} ± {preset.published.acr_std:.4f}"
     return (
-        f"{start}| {found.published:.4f} ± {found.deviation:.4f} ({found.seeds} seeds) "
+        f"{start}| {found.published:.4f} ± {found.std:.4f} ({found.seeds} seeds) "
         f"| {_signed(found.difference)} | {found.margin:.4f} | {verdict} "
-        f"| {found.deviations:+z.1f} | {on_all_images} |"
+        f"| {found.stds:+z.1f} | {on_all_images} |"
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from smoothmix import presets
 from smoothmix.errors import UsageError
+from smoothmix.methods.registry import METHODS
 from smoothmix.reproduce.logs import find_logs, rows_from_logs
 from smoothmix.reproduce.table import paper_radii, reproduction_grid
 from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_seeds, write_log
@@ -129,3 +131,15 @@ def test_two_logs_of_one_seed_are_refused(tmp_path: Path) -> None:
     write_log(two_seeds(tmp_path), f"{GAUSSIAN}/noise_1.0_11.gz", 1.5)
     with pytest.raises(UsageError, match=r"are logs of one seed of mnist/1\.00/gaussian"):
         find_logs(tmp_path)
+
+
+def test_presets_of_a_method_without_published_logs_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = replace(METHODS["macer"], log_folders=None)
+    monkeypatch.setitem(METHODS._own, "macer", entry)
+    rows = find_logs(two_seeds(tmp_path)).rows
+    assert rows.keys() == set(ROWS)
+    assert any(
+        presets.get(name).config.method["name"] == "macer" for name in presets.names("mnist")
+    )

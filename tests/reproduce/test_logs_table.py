@@ -26,7 +26,7 @@ def test_means_and_deviations_as_in_the_paper(tmp_path: Path) -> None:
         rows_from_logs(two_seeds(tmp_path), ROWS, paper_rounding=True), [0.0, 0.5, 1.6]
     )
     assert (gaussian["row"], gaussian["sigma"], gaussian["seeds"]) == ("gaussian", "1.00", "2")
-    assert (gaussian["acr"], gaussian["acr_std"]) == ("0.5500", f"{0.1 / sqrt(2):.4f}")
+    assert (gaussian["acr"], gaussian["acr_deviation"]) == ("0.5500", f"{0.1 / sqrt(2):.4f}")
     assert (gaussian["published_acr"], gaussian["published_deviation"]) == ("1.6184", "0.0021")
     assert (
         gaussian["difference_in_deviations"] == ""
@@ -37,7 +37,7 @@ def test_means_and_deviations_as_in_the_paper(tmp_path: Path) -> None:
         "12.50",
         f"{25 / sqrt(2):.2f}",
     )
-    assert (ours["acr"], ours["acr_std"]) == ("0.6000", "0.0000")
+    assert (ours["acr"], ours["acr_deviation"]) == ("0.6000", "0.0000")
 
 
 def test_without_paper_rounding_radii_count_as_the_lower_end(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_single_run_has_no_deviation_and_a_missing_row_dashes(tmp_path: Path) 
     write_log(tmp_path, f"{GAUSSIAN}/noise_1.00_11", 1.5, 0.5)
     rows = rows_from_logs(tmp_path, [*ROWS, "cifar10/1.00/gaussian"], paper_rounding=True)
     gaussian, missing, elsewhere = csv_rows(rows, [0.5])
-    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_std"]) == ("1", "0.5000", "")
+    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == ("1", "0.5000", "")
     for row in (missing, elsewhere):
         assert (row["seeds"], row["acr"], row["accuracy_0.50"], row["verdict"]) == (
             "0",
@@ -139,7 +139,7 @@ def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
         reproduction_grid(rows, title="made", radii=[0.0, 0.125], wide=True)
     ).splitlines()
     assert head == (
-        "row,sigma,seeds,acr,acr_std,published_acr,published_deviation,difference_in_deviations,verdict,"
+        "row,sigma,seeds,acr,acr_deviation,published_acr,published_deviation,difference_in_deviations,verdict,"
         "accuracy_0.00,accuracy_0.00_deviation,accuracy_0.125,accuracy_0.125_deviation"
     )
 
@@ -179,7 +179,7 @@ def test_the_published_logs_give_the_published_numbers(tmp_path: Path) -> None:
         ]
         archive.extractall(tmp_path, members, filter="data")
     gaussian, ours = csv_rows(rows_from_logs(tmp_path, ROWS, paper_rounding=True), [0.0, 0.5, 1.0])
-    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_std"]) == (
+    assert (gaussian["seeds"], gaussian["acr"], gaussian["acr_deviation"]) == (
         "5",
         "1.6184",
         "0.0021",

@@ -114,7 +114,7 @@ def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path)
     rows = list(csv.DictReader(io.StringIO(first.out)))
     assert [row["row"] for row in rows] == ["gaussian", "stability"]
     assert [row["seeds"] for row in rows] == ["2", "2"]
-    assert all(float(row["acr_std"]) >= 0 for row in rows)
+    assert all(float(row["acr_deviation"]) >= 0 for row in rows)
     assert "1 of 6 epochs" in first.err
     files = {path.name for path in (tmp_path / "out").iterdir()}
     runs = {f"quick-{row}{seed}" for row in ("gaussian", "stability") for seed in ("", "-seed1")}

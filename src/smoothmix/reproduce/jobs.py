@@ -1,4 +1,4 @@
-"""Which rows of the paper are to be run, each in a folder of its own. No torch."""
+"""Which rows of the paper are run, each in its own folder. No torch."""
 
 from __future__ import annotations
 
@@ -30,60 +30,67 @@ class Job:
 
     @property
     def trained(self) -> bool:
-        """Whether its weights are there."""
+        """Whether its training is finished."""
         return self.folder.weights.exists()
 
-    def certified(self, how: Certification, skip: int) -> int:
-        """How many images are certified already in this way, in one file or in parts of it."""
+    def certified(self, certification: Certification, skip: int) -> int:
+        """How many images are certified with these settings, in one file or in shards of it."""
         whole = self.folder.certificates
-        in_parts = sum(_rows(part.path, how, skip) for part in shards_beside(whole))
-        return max(
-            _rows(whole, how, skip), in_parts
-        )  # parts have been given what the whole file had
+        in_shards = 0
+        for shard in shards_beside(whole):
+            in_shards += _matching_rows(shard.path, certification, skip)
+        # Not the sum: the shards repeat the rows of a file that was started in one process.
+        return max(_matching_rows(whole, certification, skip), in_shards)
 
 
-def _rows(path: Path, how: Certification, skip: int) -> int:
-    file = certificates.read(path) if path.exists() else None
-    settings = file.settings if file else None
-    alike = settings is not None and (settings.certification, settings.skip) == (how, skip)
-    return len(file.rows) if file and alike else 0
+def _matching_rows(path: Path, certification: Certification, skip: int) -> int:
+    """Rows of a certificate file, or 0 if it has other settings or does not exist."""
+    if not path.exists():
+        return 0
+    file = certificates.read(path)
+    if file.settings is None:
+        return 0
+    if (file.settings.certification, file.settings.skip) != (certification, skip):
+        return 0
+    return len(file.rows)
 
 
 def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*",)) -> list[str]:
-    """The presets of a group whose rows fit any of the patterns, in the paper's order.
+    """The presets of a group whose rows match any of the patterns, in the paper's order.
 
     >>> choose("mnist", sigma=1.0, rows=["gaussian", "smoothmix-eta5*"])
     ['mnist/1.00/gaussian', 'mnist/1.00/smoothmix-eta5', 'mnist/1.00/smoothmix-eta5-onestep']
     """
-    require(bool(rows), "no rows were asked for")
-    every = presets.names(group)
-    if not every:
-        groups = list(dict.fromkeys(name.partition("/")[0] for name in presets.names()))
+    require(bool(rows), "no rows were requested")
+    if not presets.names(group):
+        groups = dict.fromkeys(name.partition("/")[0] for name in presets.names())
         raise UsageError(
-            f"no rows of the paper are called {group!r}: there are {', '.join(groups)}"
+            f"no rows of the paper are called {group!r}: the groups are {', '.join(groups)}"
         )
-    of_sigma = presets.names(group, sigma=sigma)
-    require(bool(of_sigma), f"{group} has no rows with sigma {sigma}")
-    fitting = [name for name in of_sigma if any(_fits(name, pattern) for pattern in rows)]
-    titles = list(dict.fromkeys(row_title(name) for name in of_sigma))
+    candidates = presets.names(group, sigma=sigma)
+    require(bool(candidates), f"{group} has no rows with sigma {sigma}")
     for pattern in rows:
-        known = any(_fits(name, pattern) for name in of_sigma)
-        require(known, f"no row is called {pattern!r}: there are {', '.join(titles)}")
-    return fitting
+        if not any(_matches(name, pattern) for name in candidates):
+            titles = dict.fromkeys(row_title(name) for name in candidates)
+            raise UsageError(f"no row is called {pattern!r}: the rows are {', '.join(titles)}")
+    return [name for name in candidates if any(_matches(name, pattern) for pattern in rows)]
 
 
 def row_title(name: str) -> str:
-    """What the paper would call the row: the preset's name without its group and sigma.
+    """The row's name in the paper: the preset's name without its group and sigma.
 
     >>> row_title("mnist/0.50/smoothmix-eta5"), row_title("ablation/eta/16")
     ('smoothmix-eta5', 'eta/16')
     """
     _, _, rest = name.partition("/")
     first, slash, last = rest.partition("/")
-    return last if slash and first.replace(".", "").isdigit() else rest
+    has_sigma = slash and first.replace(".", "").isdigit()
+    if has_sigma:
+        return last
+    return rest
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(row_title(name), pattern) or fnmatchcase(name, pattern)
 
 
@@ -95,44 +102,51 @@ def make_jobs(names: Sequence[str], *, seeds: int, overrides: Overrides, out: Pa
         for seed in range(seeds):
             with_seed = RunOverrides(**vars(overrides), seed=seed)
             config = make_config(with_seed, preset=name)
-            # On another data set a run is no longer the preset, but its folder is still named after it.
+            # On another data set it is no longer a run of the preset, which still names the folder.
             title = run_name(replace(config, preset=name))
             if overrides.data is not None:
                 title += f"-{overrides.data}"
             folder = RunFolder(out / title)
             jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
-    return _sharing(jobs)
+    return _share_folders(jobs)
 
 
-def _sharing(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, those with the same settings in one folder: some rows of the paper's ablations are one run.
-
-    A folder that is there already is preferred.
-    """
-    alike: dict[str, list[Job]] = {}
+def _share_folders(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, those with the same settings in one folder: some rows of the ablations are one run."""
+    owners: dict[str, Job] = {}
     for job in jobs:
-        alike.setdefault(to_toml(replace(job.config, preset="", notes=())), []).append(job)
-    first = {
-        same: next((job for job in group if job.folder.path.exists()), group[0])
-        for same, group in alike.items()
-    }
-    owner = {id(job): first[same] for same, group in alike.items() for job in group}
-    return [
-        replace(job, config=owner[id(job)].config, folder=owner[id(job)].folder) for job in jobs
-    ]
+        owner = owners.setdefault(_settings_text(job), job)
+        # An existing folder is preferred, whichever of the rows it was made for.
+        if job.folder.path.exists() and not owner.folder.path.exists():
+            owners[_settings_text(job)] = job
+    shared = []
+    for job in jobs:
+        owner = owners[_settings_text(job)]
+        shared.append(replace(job, config=owner.config, folder=owner.folder))
+    return shared
+
+
+def _settings_text(job: Job) -> str:
+    """What decides the results of a run."""
+    return to_toml(replace(job.config, preset="", notes=()))
 
 
 def paper_skip(jobs: Sequence[Job]) -> int:
-    """Every how many images the paper certified one, where all jobs are for one data set."""
-    steps = {
-        PAPER_IMAGES[job.config.data].step if job.config.data in PAPER_IMAGES else 1 for job in jobs
-    }
-    return steps.pop() if len(steps) == 1 else 1
+    """The step between the test images that the paper certified; 1 for jobs on several data sets."""
+    data_sets = {job.config.data for job in jobs}
+    if len(data_sets) > 1:
+        return 1
+    (data,) = data_sets
+    if data not in PAPER_IMAGES:
+        return 1
+    return PAPER_IMAGES[data].step
 
 
 def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:
-    """How each job is certified; refused before the training where no image could be."""
-    hows = [Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong) for job in jobs]
-    for how in hows:
-        require_enough_draws(how.n, alpha=how.alpha, sigma=how.sigma)
-    return hows
+    """The settings of each job's certification, refused now if they could certify nothing."""
+    settings = []
+    for job in jobs:
+        certification = Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong)
+        require_enough_draws(n, alpha=certification.alpha, sigma=certification.sigma)
+        settings.append(certification)
+    return settings

@@ -1,9 +1,12 @@
-"""The authors' published logs of the MNIST tables and ablations: which file is a run of which row. No torch."""
+"""The authors' published logs of the MNIST tables and ablations: which file is a run of which row.
+
+No torch.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,20 +19,28 @@ from smoothmix.presets import Preset
 from smoothmix.reproduce.table import Reproduced
 
 TEST_IMAGES = 10_000
-"""Of MNIST: what each published log holds."""
+"""Images in each published log: MNIST's test set."""
 
-SETTINGS = "logs record no settings: n0 100, n 100,000 and alpha 0.001 are what their authors state"
+SETTINGS_NOTE = (
+    "logs record no settings: n0 100, n 100,000 and alpha 0.001 are what their authors state"
+)
 
-SIX_LOGS = "seeds 1-5 are averaged; the log of seed {} is left out, although the paper's accuracies over seeds count it"
+EXTRA_LOG_NOTE = (
+    "seeds 1-5 are averaged; the log of seed {} is left out, although the paper's accuracies over "
+    "seeds include it"
+)
 
 CONSISTENCY_SEEDS = frozenset(range(1, 6))
 
 ROOTS = ("mnist", "ablation")
 
 ABLATIONS = {"eta": "eta", "steps": "alphat", "limit": "restriction", "copies": "m"}
-"""Folders of the ablations by the setting that our presets name them after."""
+"""Folders of the ablations, by the setting that our presets are named after."""
 
-LOG = re.compile(r"noise_(\d+(?:\.\d+)?)(?:_(\d+))?(?:\.(?:tsv|txt|log))?(?:\.(?:gz|xz))?")
+LOG_NAME = re.compile(r"noise_(\d+(?:\.\d+)?)(?:_(\d+))?(?:\.(?:tsv|txt|log))?(?:\.(?:gz|xz))?")
+"""The name of a log: sigma, perhaps the seed, perhaps a suffix."""
+
+DECIMAL = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +48,30 @@ class LogSet:
     """The published logs of one row."""
 
     seeds: tuple[Path, ...] = ()
-    """What the paper's means over seeds are of; of an ablation, its run."""
+    """The runs behind the paper's means over seeds; of an ablation, its run."""
 
     main: Path | None = None
-    """The run in the main table, where it is another one."""
+    """The run in the main table, if that is another one."""
 
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a folder of published logs holds."""
+class FoundLogs:
+    """The published logs in a folder."""
 
     rows: Mapping[str, LogSet]
-    """By the name of the preset."""
+    """The logs by the name of the preset."""
 
     others: int
-    """Files that belong to no row."""
+    """Number of files that belong to no row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Log:
     path: Path
-    place: str
-    """Its folder below the root, with numbers written in one way."""
+    folder: str
+    """Its folder below the root, with numbers in one spelling."""
     sigma: float
     seed: int | None
 
@@ -72,11 +83,13 @@ def rows_from_logs(
     paper_rounding: bool,
     on_progress: OnProgress = ignore_progress,
 ) -> list[Reproduced]:
-    """The rows of these presets as the published logs have them, each followed by the main table's run if that is
-    another one; without runs where the folder has no log of a row."""
+    """The rows of these presets from published logs, without runs where the folder has no log.
+
+    A row is followed by the run of the main table, if that is another one.
+    """
     found = find_logs(folder)
-    wanted = [(presets.get(name), found.rows.get(name, LogSet())) for name in names]
-    total = sum(len(logs.seeds) + (logs.main is not None) for _, logs in wanted)
+    log_sets = [found.rows.get(name, LogSet()) for name in names]
+    total = sum(len(logs.seeds) + (logs.main is not None) for logs in log_sets)
     done = 0
 
     def read(path: Path) -> Measured:
@@ -84,77 +97,83 @@ def rows_from_logs(
         measured = measure(path, paper_rounding=paper_rounding)
         done += 1
         on_progress(Progress(done, total))
-        # The arrays say all that a log without votes does; a million rows of a hundred logs would fill the memory.
-        bare = replace(measured.file, rows=())
-        return replace(measured, name=str(path.relative_to(folder)), file=bare)
+        # The arrays hold all that a log without votes has. The rows as objects, a million for a
+        # hundred logs, would fill the memory.
+        without_rows = replace(measured.file, rows=())
+        return replace(measured, name=str(path.relative_to(folder)), file=without_rows)
 
-    left_out = (
-        [f"{found.others} files in {folder} belong to no row and are left out"]
-        if found.others
-        else []
-    )
     rows = []
-    for preset, logs in wanted:
-        notes = (*logs.notes, SETTINGS, *left_out)
+    for name, logs in zip(names, log_sets, strict=True):
+        preset = presets.get(name)
+        notes = [*logs.notes, SETTINGS_NOTE]
+        if found.others:
+            notes.append(f"{found.others} files in {folder} belong to no row and are left out")
         if logs.seeds or logs.main is None:
-            rows.append(_row(preset, [read(path) for path in logs.seeds], notes, main_table=False))
+            runs = [read(path) for path in logs.seeds]
+            rows.append(_row(preset, runs, notes, main_table=False))
         if logs.main is not None:
             rows.append(_row(preset, [read(logs.main)], notes, main_table=True))
     return rows
 
 
 def _row(
-    preset: Preset, runs: Sequence[Measured], notes: tuple[str, ...], *, main_table: bool
+    preset: Preset, runs: Sequence[Measured], notes: Sequence[str], *, main_table: bool
 ) -> Reproduced:
     fewest = min((len(run) for run in runs), default=TEST_IMAGES)
-    whole = fewest >= TEST_IMAGES
+    cuts = []
+    if fewest < TEST_IMAGES:
+        cuts.append(f"{fewest:,} of {TEST_IMAGES:,} images")
     return Reproduced(
         preset=preset,
         runs=tuple(runs),
-        cuts=() if whole else (f"{fewest:,} of {TEST_IMAGES:,} images",),
-        all_images=whole,
+        cuts=tuple(cuts),
+        all_images=not cuts,
         main_table=main_table,
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
-def find_logs(folder: Path) -> Found:
-    """The published logs in a folder that holds `mnist` or `ablation` or is one of them, by the preset of their row."""
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder}: {'is a file; unpack it first' if folder.exists() else 'there is no such folder'}"
-        )
-    names = _names()
-    rows: dict[str, list[_Log]] = {}
+def find_logs(folder: Path) -> FoundLogs:
+    """The published logs in a folder that contains or is `mnist` or `ablation`, by their rows."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder}: is a file; unpack it first")
+    if not folder.exists():
+        raise UsageError(f"{folder}: there is no such folder")
+    names = _preset_names()
+    logs_of_rows: dict[str, list[_Log]] = {}
     others = 0
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        log = _log(path, folder)
-        name = names.get((log.place, log.sigma)) if log else None
-        if log is None or name is None:
+        log = _parse_path(path, folder)
+        if log is None or (log.folder, log.sigma) not in names:
             others += 1
-        else:
-            rows.setdefault(name, []).append(log)
-    if not rows:
+            continue
+        name = names[log.folder, log.sigma]
+        logs_of_rows.setdefault(name, []).append(log)
+    if not logs_of_rows:
         raise UsageError(
-            f"{folder}: holds no log of a row of the paper; expected mnist/cohen/noise_<sigma>_<seed>, "
-            "mnist/smoothmix/smix_<step>_<T>_m0/tau_<eta>/num_4/<seed>/noise_<sigma> and ablation/eta/..."
+            f"{folder}: holds no log of a row of the paper; expected "
+            "mnist/cohen/noise_<sigma>_<seed>, "
+            "mnist/smoothmix/smix_<step>_<T>_m0/tau_<eta>/num_4/<seed>/noise_<sigma> "
+            "and ablation/eta/..."
         )
-    return Found(
-        rows={name: _log_set(presets.get(name), logs) for name, logs in rows.items()}, others=others
-    )
+    rows = {}
+    for name, logs in logs_of_rows.items():
+        rows[name] = _select_logs(presets.get(name), logs)
+    return FoundLogs(rows=rows, others=others)
 
 
-def _names() -> dict[tuple[str, float], str]:
-    """Presets by where their logs lie and by their noise."""
-    every = [presets.get(name) for root in ROOTS for name in presets.names(f"{root}/*")]
-    return {
-        (place, preset.config.method["sigma"]): preset.name
-        for preset in every
-        for place in _places(preset)
-    }
+def _preset_names() -> dict[tuple[str, float], str]:
+    """The presets by the folder of their logs and their sigma."""
+    names = {}
+    for root in ROOTS:
+        for name in presets.names(f"{root}/*"):
+            preset = presets.get(name)
+            for folder in _folders(preset):
+                names[folder, preset.config.method["sigma"]] = name
+    return names
 
 
-def _places(preset: Preset) -> list[str]:
+def _folders(preset: Preset) -> list[str]:
     """The folders that may hold the logs of a preset; none if its logs were not published."""
     root, setting, *_ = preset.name.split("/")
     method = preset.config.method
@@ -166,51 +185,69 @@ def _places(preset: Preset) -> list[str]:
         return [f"{root}/{folder}" for folder in folders]
     if setting not in ABLATIONS:
         return []
-    # In the ablations, the folder of the setting takes the place of the method's.
+    # In the ablations, the folder of the setting replaces that of the method.
     return [f"{root}/{ABLATIONS[setting]}/{folder.partition('/')[2]}" for folder in folders]
 
 
-def _log(path: Path, folder: Path) -> _Log | None:
-    """What the path of a log says, with sigma 0.5 and 0.50 the same; None where it is named otherwise."""
-    named = LOG.fullmatch(path.name)
-    if named is None:
+def _parse_path(path: Path, folder: Path) -> _Log | None:
+    """What the path of a log tells about it; None for other files."""
+    name = LOG_NAME.fullmatch(path.name)
+    if name is None:
         return None
-    parts = [folder.resolve().name, *path.relative_to(folder).parts[:-1]]
-    root = max((i for i, part in enumerate(parts) if part in ROOTS), default=None)
-    places = ["mnist", *parts[1:]] if root is None else parts[root:]
-    seed = named[2] or (places.pop() if places[-1].isdecimal() else None)
-    place = "/".join(
-        re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):g}", part) for part in places
-    )
-    return _Log(
-        path=path, place=place, sigma=float(named[1]), seed=None if seed is None else int(seed)
-    )
+    parts = _below_root([folder.resolve().name, *path.relative_to(folder).parts[:-1]])
+    seed = name[2]
+    # Some logs have the seed in their name, others in that of their folder.
+    if seed is None and parts[-1].isdecimal():
+        seed = parts.pop()
+    normalised = [DECIMAL.sub(_shortest, part) for part in parts]
+    number = None
+    if seed is not None:
+        number = int(seed)
+    return _Log(path=path, folder="/".join(normalised), sigma=float(name[1]), seed=number)
 
 
-def _log_set(preset: Preset, logs: Sequence[_Log]) -> LogSet:
+def _below_root(parts: Sequence[str]) -> list[str]:
+    """The folders from the last `mnist` or `ablation` on; without one, the first is mnist."""
+    for position in reversed(range(len(parts))):
+        if parts[position] in ROOTS:
+            return list(parts[position:])
+    return ["mnist", *parts[1:]]
+
+
+def _shortest(number: re.Match[str]) -> str:
+    """A number in one spelling: 0.5 and 0.50 are the same."""
+    return f"{float(number[0]):g}"
+
+
+def _select_logs(preset: Preset, logs: Iterable[_Log]) -> LogSet:
+    """Which logs of a row are averaged, and which is the main table's."""
     by_seed: dict[int | None, Path] = {}
     for log in logs:
-        other = by_seed.setdefault(log.seed, log.path)
-        if other is not log.path:
+        if log.seed in by_seed:
             raise UsageError(
-                f"{log.path} and {other} are logs of one seed of {preset.name}: remove one of them"
+                f"{log.path} and {by_seed[log.seed]} are logs of one seed of {preset.name}: "
+                "remove one of them"
             )
-    return _chosen(
-        preset, dict(sorted(by_seed.items(), key=lambda item: -1 if item[0] is None else item[0]))
-    )
-
-
-def _chosen(preset: Preset, by_seed: dict[int | None, Path]) -> LogSet:
-    """Which logs are averaged: seed 0 is SmoothMix's run in the main table, and one too many of Consistency's."""
-    method, over_seeds = (
-        preset.config.method["name"],
-        preset.published and preset.published.acr_mean is not None,
-    )
-    if method == "smoothmix" and over_seeds:
+        by_seed[log.seed] = log.path
+    by_seed = dict(sorted(by_seed.items(), key=_seed_order))
+    method = preset.config.method["name"]
+    published = preset.published
+    has_mean = published is not None and published.acr_mean is not None
+    if method == "smoothmix" and has_mean:
+        # Seed 0 is the run of the main table.
         main = by_seed.pop(0, None)
         return LogSet(seeds=tuple(by_seed.values()), main=main)
     if method == "consistency" and by_seed.keys() > CONSISTENCY_SEEDS:
+        # There is one log more than the paper averages.
+        kept = [path for seed, path in by_seed.items() if seed in CONSISTENCY_SEEDS]
         extra = [str(seed) for seed in by_seed if seed not in CONSISTENCY_SEEDS]
-        kept = tuple(path for seed, path in by_seed.items() if seed in CONSISTENCY_SEEDS)
-        return LogSet(seeds=kept, notes=(SIX_LOGS.format(", ".join(extra)),))
+        return LogSet(seeds=tuple(kept), notes=(EXTRA_LOG_NOTE.format(", ".join(extra)),))
     return LogSet(seeds=tuple(by_seed.values()))
+
+
+def _seed_order(item: tuple[int | None, Path]) -> int:
+    """By number, a log without a seed first."""
+    seed, _ = item
+    if seed is None:
+        return -1
+    return seed

@@ -1,4 +1,4 @@
-"""What finished jobs gave, the seeds of a row together. No torch."""
+"""The results of finished jobs, the seeds of a row together. No torch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from smoothmix.reproduce.table import Reproduced
 
 
 def results(jobs: Sequence[Job], *, paper_rounding: bool = False) -> list[Reproduced]:
-    """The rows of the paper that these jobs were for, each with its runs."""
-    rows: dict[str, tuple[Preset, list[Path]]] = {}
+    """The rows of the paper that these jobs are runs of, each with its runs."""
+    folders: dict[str, list[Path]] = {}
+    row_presets: dict[str, Preset] = {}
     for job in jobs:
-        rows.setdefault(job.preset.name, (job.preset, []))[1].append(job.folder.path)
-    return [
-        _row(preset, folders, paper_rounding=paper_rounding) for preset, folders in rows.values()
-    ]
+        row_presets[job.preset.name] = job.preset
+        folders.setdefault(job.preset.name, []).append(job.folder.path)
+    rows = []
+    for name, preset in row_presets.items():
+        rows.append(_row(preset, folders[name], paper_rounding=paper_rounding))
+    return rows
 
 
 def _row(preset: Preset, folders: Sequence[Path], *, paper_rounding: bool) -> Reproduced:
+    runs = [measure(folder, paper_rounding=paper_rounding) for folder in folders]
     # An earlier command may have certified more images with one of the seeds.
-    runs = on_common_images([measure(folder, paper_rounding=paper_rounding) for folder in folders])
-    cut = cuts(runs[0], preset)
+    runs_on_common_images = on_common_images(runs)
+    cut = cuts(runs_on_common_images[0], preset)
     return Reproduced(
-        preset=preset, runs=runs, cuts=cut.every, judged=cut.comparable, all_images=not cut.images
+        preset=preset,
+        runs=runs_on_common_images,
+        cuts=cut.every,
+        judged=cut.comparable,
+        all_images=not cut.images,
     )

@@ -1,65 +1,70 @@
-"""The table of a reproduction: what we have beside what the paper prints, with a verdict for each row. No torch."""
+"""The table of a reproduction: our numbers, the paper's, and a verdict for each row. No torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothmix.analysis import Measured, mean, over_seeds, what_differs
 from smoothmix.presets import Preset
 from smoothmix.tables import Cell, Column, Grid, Row, mark_improvements, radius_text, rounded
 from smoothmix.tables.numbers import DASH
 
-SURE = 3.0
-"""A difference counts from so many deviations on."""
+ALLOWED_STDS = 3.0
+"""Standard deviations from which on a difference counts."""
 
 PUBLISHED_SEEDS = 5
 """Runs behind the paper's means."""
 
-USUAL_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Where nothing is published for any row."""
+DEFAULT_RADII = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""For rows without published numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reproduced:
-    """One row of the paper and what we have of it."""
+    """One row of the paper, and our runs of it."""
 
     preset: Preset
 
     runs: tuple[Measured, ...] = ()
-    """One a seed; empty if there is none."""
+    """One per seed; may be empty."""
 
     cuts: tuple[str, ...] = ()
-    """What was cut, in words: "30 of 90 epochs", "n 10,000 instead of 100,000", "every 20th image (500)"."""
+    """What was cut, in words: "30 of 90 epochs", "n 10,000 instead of 100,000", "every 20th image
+    (500)"."""
 
     judged: bool = True
     """False where a cut (epochs, n) makes a comparison with the published number meaningless."""
 
     all_images: bool = True
-    """Whether every run holds the whole test set; otherwise the choice of images moves the ACR too."""
+    """Whether every run has the whole test set; otherwise the choice of images affects the ACR."""
 
     main_table: bool = False
-    """Compare with the single run of the main table, also where the paper has a mean over seeds."""
+    """Compare with the single run of the main table, even if the paper has a mean over seeds."""
 
     notes: tuple[str, ...] = ()
     """What else a reader of this row must know."""
 
     @property
     def sigma(self) -> float:
-        """The noise that the row was trained with."""
+        """Standard deviation of the noise in training."""
         return float(self.preset.config.method["sigma"])
 
     @property
     def called(self) -> str:
         """The preset's name without its group, such as `1.00/gaussian`."""
-        return self.preset.name.partition("/")[2] + (" (main table)" if self.main_table else "")
+        _, _, name = self.preset.name.partition("/")
+        if self.main_table:
+            name += " (main table)"
+        return name
 
     @property
-    def word(self) -> str:
-        """The same without the noise, which has a column of its own."""
+    def title(self) -> str:
+        """The same without sigma, which has its own column."""
         return self.called.removeprefix(f"{self.sigma:.2f}/")
 
 
@@ -68,8 +73,8 @@ class Target:
     """The published ACR that a row is compared with."""
 
     acr: float
-    deviation: float | None
-    """Over the paper's seeds; None where it has none."""
+    std: float | None
+    """Standard deviation over the paper's seeds; None where it has none."""
     seeds: int
     """How many runs it is the mean of."""
     digits: int
@@ -77,61 +82,66 @@ class Target:
 
 
 def target(row: Reproduced) -> Target | None:
-    """The mean over seeds where the paper has it, otherwise the main table's number; None if nothing is published."""
+    """The mean over seeds if the paper has one, else the main table's number; None for neither."""
     published = row.preset.published
     if published is None:
         return None
     if published.acr_mean is None or row.main_table:
-        return Target(acr=published.acr, deviation=published.acr_std, seeds=1, digits=3)
-    return Target(
-        acr=published.acr_mean, deviation=published.acr_std, seeds=PUBLISHED_SEEDS, digits=4
-    )
+        return Target(acr=published.acr, std=published.acr_std, seeds=1, digits=3)
+    return Target(acr=published.acr_mean, std=published.acr_std, seeds=PUBLISHED_SEEDS, digits=4)
 
 
 def verdict(row: Reproduced) -> str:
-    """Whether the row agrees with the paper, in a few words; why that cannot be said, where it cannot."""
+    """Whether the row agrees with the paper, in a few words, or why that is not known."""
     published = target(row)
     if not row.runs:
         return "no run"
+    if not row.judged and not row.cuts:
+        return "not judged"
     if not row.judged:
-        return ": ".join(part for part in ("not judged", ", ".join(row.cuts)) if part)
+        return f"not judged: {', '.join(row.cuts)}"
     if published is None:
         return "nothing published"
-    gap, allowed = difference(row, published), margin(row, published)
+    gap = difference(row, published)
+    allowed = margin(row, published)
     if allowed is None:
         return f"no deviation published: {gap:+z.4f}"
     if abs(gap) <= allowed:
         return "agrees"
-    return f"{'higher' if gap > 0 else 'lower'} by {abs(gap):.4f}"
+    if gap > 0:
+        return f"higher by {gap:.4f}"
+    return f"lower by {-gap:.4f}"
 
 
 def difference(row: Reproduced, published: Target) -> float:
-    """How far our ACR lies above the published one, with our radii rounded as the paper's logs round them."""
-    return float(_by_image(row).mean()) - published.acr
+    """Our ACR minus the published one, with our radii rounded as in the paper's logs."""
+    return float(_radii_by_image(row).mean()) - published.acr
 
 
 def margin(row: Reproduced, published: Target) -> float | None:
-    """The difference that chance explains; None where the paper tells nothing of chance.
+    """The difference that chance explains; None if the paper has no standard deviation.
 
-    Two means over seeds differ by their seeds; where not all images were certified, by the choice of images as well.
+    Two means over seeds differ by their seeds; where not all images were certified, also by the
+    choice of images.
     """
-    if published.deviation is None:
+    if published.std is None:
         return None
-    seeds = SURE * published.deviation * math.sqrt(1 / len(row.runs) + 1 / published.seeds)
+    seeds = ALLOWED_STDS * published.std * math.sqrt(1 / len(row.runs) + 1 / published.seeds)
     return seeds + _half_width(row)
 
 
 def _half_width(row: Reproduced) -> float:
-    """Of the bootstrap interval over images; 0 for the whole test set, which is the paper's as well."""
+    """Half of the bootstrap interval over images; 0 for the whole test set, which the paper has."""
     if row.all_images:
         return 0.0
-    interval = mean(_by_image(row))
+    interval = mean(_radii_by_image(row))
     return (interval.high - interval.low) / 2
 
 
-def _by_image(row: Reproduced) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """The radius of each image as in the paper, mean over seeds, which hold the same images."""
-    return np.asarray(np.mean([run.as_in_the_paper().counted for run in row.runs], axis=0))
+def _radii_by_image(row: Reproduced) -> NDArray[np.float64]:
+    """The radius of each image as in the paper, mean over seeds, which have the same images."""
+    by_seed = [run.as_in_the_paper().counted for run in row.runs]
+    return np.asarray(np.mean(by_seed, axis=0))
 
 
 def reproduction_grid(
@@ -141,107 +151,132 @@ def reproduction_grid(
     radii: Sequence[float] | None = None,
     wide: bool = False,
 ) -> Grid:
-    """Our numbers, the published ones, what lies between them in seed deviations, and a verdict for each row.
+    """Our numbers, the published ones, their difference in standard deviations, and the verdict.
 
-    `wide` gives deviations columns of their own, for programs; otherwise they stand behind their means. Without
-    `radii`, certified accuracies stand at the paper's own.
+    `wide` gives standard deviations their own columns, for programs; otherwise they follow their
+    means. Without `radii`, certified accuracies are at the paper's.
     """
-    at = tuple(paper_radii(rows) if radii is None else radii)
-    plain = tuple(_line(row, at, wide=wide) for row in rows)
-    grid = mark_improvements(
-        Grid(title=title, columns=_columns(at, wide=wide), rows=plain, notes=_notes(rows))
-    )
-    # A single run is not held against the means over seeds of the other rows.
-    lines = (
-        line if row.main_table else best
-        for row, line, best in zip(rows, plain, grid.rows, strict=True)
-    )
-    return replace(grid, rows=tuple(lines))
+    if radii is None:
+        radii = paper_radii(rows)
+    plain = tuple(_table_row(row, radii, wide=wide) for row in rows)
+    columns = _columns(radii, wide=wide)
+    grid = mark_improvements(Grid(title=title, columns=columns, rows=plain, notes=_notes(rows)))
+    table_rows = []
+    for row, unmarked, marked in zip(rows, plain, grid.rows, strict=True):
+        # A single run is not compared with the means over seeds of the other rows.
+        if row.main_table:
+            table_rows.append(unmarked)
+        else:
+            table_rows.append(marked)
+    return replace(grid, rows=tuple(table_rows))
 
 
 def paper_radii(rows: Sequence[Reproduced]) -> list[float]:
-    """The radii of the paper's table over seeds if every row has several, otherwise those of its main table."""
+    """The radii of the paper's table over seeds if every row has several, else of its main table."""
     published = [row.preset.published for row in rows if row.preset.published is not None]
-    several = all(len(row.runs) > 1 for row in rows if row.runs) and any(row.runs for row in rows)
-    over = (
-        [p.accuracy_mean for p in published]
-        if several and all(p.accuracy_mean for p in published)
-        else []
-    )
-    return sorted(
-        {radius for columns in over or [p.accuracy for p in published] for radius in columns}
-        or USUAL_RADII
-    )
+    run_counts = [len(row.runs) for row in rows if row.runs]
+    several_seeds = bool(run_counts) and min(run_counts) > 1
+    radii: set[float] = set()
+    if several_seeds and all(numbers.accuracy_mean for numbers in published):
+        for numbers in published:
+            radii.update(numbers.accuracy_mean)
+    else:
+        for numbers in published:
+            radii.update(numbers.accuracy)
+    return sorted(radii or DEFAULT_RADII)
 
 
-def _columns(at: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
-    def pair(name: str, key: str, deviation: str, *, judged: bool) -> tuple[Column, ...]:
-        columns = Column(name=name, key=key, judged=judged), Column(name="deviation", key=deviation)
-        return columns if wide else columns[:1]
-
-    accuracy = [
-        pair(text, f"accuracy_{text}", f"accuracy_{text}_deviation", judged=True)
-        for text in map(radius_text, at)
-    ]
-    return (
+def _columns(radii: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
+    columns = [
         Column(name="row", key="row"),
         Column(name="σ", key="sigma"),
         Column(name="seeds", key="seeds"),
-        *pair("ACR", "acr", "acr_std", judged=True),
-        *pair("published ACR", "published_acr", "published_deviation", judged=False),
+        Column(name="ACR", key="acr", judged=True),
+        _std_column("acr_deviation"),
+        Column(name="published ACR", key="published_acr"),
+        _std_column("published_deviation"),
         Column(name="difference in deviations", key="difference_in_deviations"),
         Column(name="verdict", key="verdict"),
-        *(column for columns in accuracy for column in columns),
-    )
+    ]
+    for radius in map(radius_text, radii):
+        columns.append(Column(name=radius, key=f"accuracy_{radius}", judged=True))
+        columns.append(_std_column(f"accuracy_{radius}_deviation"))
+    if wide:
+        return tuple(columns)
+    return tuple(column for column in columns if column.name != STD_NAME)
 
 
-def _line(row: Reproduced, at: Sequence[float], *, wide: bool) -> Row:
-    ours, published, said = (
-        over_seeds(row.runs, at=at) if row.runs else None,
-        target(row),
-        verdict(row),
-    )
-    acr = (ours.acr, ours.acr_std) if ours else (None, None)
-    printed = (published.acr, published.deviation) if published else (None, None)
-    shares = (
-        zip(ours.accuracy, ours.accuracy_std, strict=True) if ours else [(None, None)] * len(at)
-    )
-    cells = (
-        Cell(row.word),
+STD_NAME = "deviation"
+"""Name of the columns with standard deviations. Their keys are those of earlier CSV files."""
+
+
+def _std_column(key: str) -> Column:
+    return Column(name=STD_NAME, key=key)
+
+
+def _table_row(row: Reproduced, radii: Sequence[float], *, wide: bool) -> Row:
+    published = target(row)
+    cells = [
+        Cell(row.title),
         Cell(rounded(row.sigma, 2)),
         Cell(len(row.runs)),
-        *_pair(*acr, digits=4, wide=wide),
-        *_pair(
-            *printed, digits=published.digits if published else 4, deviation_digits=4, wide=wide
-        ),
-        _away(row, published),
-        Cell(said),
-        *(cell for share in shares for cell in _pair(*map(_percent, share), digits=2, wide=wide)),
-    )
+        *_acr_cells(row, wide=wide),
+        *_published_cells(published, wide=wide),
+        _difference_cell(row, published),
+        Cell(verdict(row)),
+        *_accuracy_cells(row, radii, wide=wide),
+    ]
     config = row.preset.config
-    return Row(cells=cells, method=str(config.method["name"]), sigma=row.sigma, data=config.data)
+    method = str(config.method["name"])
+    return Row(cells=tuple(cells), method=method, sigma=row.sigma, data=config.data)
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+def _acr_cells(row: Reproduced, *, wide: bool) -> list[Cell]:
+    if not row.runs:
+        return _mean_and_std(None, None, digits=4, wide=wide)
+    ours = over_seeds(row.runs, at=())
+    return _mean_and_std(ours.acr, ours.acr_std, digits=4, wide=wide)
 
 
-def _pair(
+def _published_cells(published: Target | None, *, wide: bool) -> list[Cell]:
+    if published is None:
+        return _mean_and_std(None, None, digits=4, wide=wide)
+    return _mean_and_std(
+        published.acr, published.std, digits=published.digits, std_digits=4, wide=wide
+    )
+
+
+def _accuracy_cells(row: Reproduced, radii: Sequence[float], *, wide: bool) -> list[Cell]:
+    cells = []
+    if not row.runs:
+        for _ in radii:
+            cells += _mean_and_std(None, None, digits=2, wide=wide)
+        return cells
+    ours = over_seeds(row.runs, at=radii)
+    for share, std in zip(ours.accuracy, ours.accuracy_std, strict=True):
+        percent_std = None
+        if std is not None:
+            percent_std = 100 * std
+        cells += _mean_and_std(100 * share, percent_std, digits=2, wide=wide)
+    return cells
+
+
+def _mean_and_std(
     value: float | None,
-    deviation: float | None,
+    std: float | None,
     *,
     digits: int,
-    deviation_digits: int | None = None,
+    std_digits: int | None = None,
     wide: bool,
-) -> tuple[Cell, ...]:
-    """A mean and its deviation, in two cells or in one; text also for programs, so that zeros at the end are kept."""
+) -> list[Cell]:
+    """A mean and its standard deviation, in two cells or in one."""
     mean_cell = _number(value, digits)
-    deviation_cell = _number(deviation, deviation_digits or digits)
+    std_cell = _number(std, std_digits or digits)
     if wide:
-        return mean_cell, deviation_cell
-    if deviation is None:
-        return (mean_cell,)
-    return (replace(mean_cell, suffix=f" ± {deviation_cell.shown}"),)
+        return [mean_cell, std_cell]
+    if std is None:
+        return [mean_cell]
+    return [replace(mean_cell, suffix=f" ± {std_cell.shown}")]
 
 
 def _number(value: float | None, digits: int, form: str = "") -> Cell:
@@ -250,31 +285,34 @@ def _number(value: float | None, digits: int, form: str = "") -> Cell:
     return Cell(rounded(value, digits), form)
 
 
-def _away(row: Reproduced, published: Target | None) -> Cell:
-    if (
-        not row.runs
-        or not row.judged
-        or not row.all_images
-        or published is None
-        or not published.deviation
-    ):
+def _difference_cell(row: Reproduced, published: Target | None) -> Cell:
+    comparable = bool(row.runs) and row.judged and row.all_images
+    if not comparable or published is None or not published.std:
         return Cell(text=DASH)
-    return _number(difference(row, published) / published.deviation, 1, "+")
+    return _number(difference(row, published) / published.std, 1, "+")
 
 
 def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
-    """Everything that a reader must know: first what holds for the whole table, then what is said of single rows."""
-    runs = [run for row in rows for run in row.runs]
-    cuts = ((row.called, f"cut: {', '.join(row.cuts)}") for row in rows if row.cuts)
-    unseen = ((row.called, text) for row in rows if (text := _unseen(row)))
-    # What the method was set to stands beside every number: another epsilon or m may turn a comparison round.
-    of_rows = (
-        (row.called, text)
-        for row in rows
-        for text in (row.preset.about, row.preset.note, *row.notes)
-        if text
-    )
-    of_files = ((run.name, text) for run in runs for text in run.notes)
+    """What a reader must know: first what holds for the whole table, then for single rows."""
+    runs = []
+    cuts = []
+    unseen = []
+    of_rows = []
+    for row in rows:
+        runs += row.runs
+        if row.cuts:
+            cuts.append((row.called, f"cut: {', '.join(row.cuts)}"))
+        smallest = _smallest_difference(row)
+        if smallest:
+            unseen.append((row.called, smallest))
+        # The settings of the method too: another epsilon or m may reverse a comparison.
+        for text in (row.preset.about, row.preset.note, *row.notes):
+            if text:
+                of_rows.append((row.called, text))
+    of_files = []
+    for run in runs:
+        for text in run.notes:
+            of_files.append((run.name, text))
     return (
         *_grouped(cuts, len(rows)),
         *_rules(rows, runs),
@@ -286,61 +324,78 @@ def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
 
 
 def _rules(rows: Sequence[Reproduced], runs: Sequence[Measured]) -> list[str]:
-    said = ["certified accuracies are in percent"]
+    """How the numbers of the table were rounded and compared."""
+    rules = ["certified accuracies are in percent"]
     if any(run.paper_rounding for run in runs):
-        said.append(
+        rules.append(
             "radii are rounded to nearest at three digits, as in the paper's logs, which is not sound"
         )
     elif runs:
-        said.append(
-            "no radius is rounded up; difference and verdict alone are of radii rounded as in the paper's logs"
+        rules.append(
+            "no radius is rounded up; only difference and verdict are of radii rounded as in the "
+            "paper's logs"
         )
     if any(len(row.runs) > 1 for row in rows):
-        said.append("deviations over seeds have n - 1 in the denominator")
-    targets = [found for row in rows if row.runs and row.judged and (found := target(row))]
-    if any(found.deviation for found in targets):
-        said.append(
-            f"a row agrees within {SURE:g} published deviations times sqrt(1/seeds + 1/{PUBLISHED_SEEDS}) of a mean, "
-            "or sqrt(1/seeds + 1) of a single run"
+        rules.append("deviations over seeds have n - 1 in the denominator")
+    targets = _judged_targets(rows)
+    if any(published.std for published in targets):
+        rules.append(
+            f"a row agrees within {ALLOWED_STDS:g} published deviations times "
+            f"sqrt(1/seeds + 1/{PUBLISHED_SEEDS}) of a mean, or sqrt(1/seeds + 1) of a single run"
         )
-    if any(found.digits == 3 for found in targets):
-        said.append(
-            "single runs are published with three digits: 0.0005 of a difference from them may be rounding"
+    if any(published.digits == 3 for published in targets):
+        rules.append(
+            "single runs are published with three digits: 0.0005 of a difference from them may be "
+            "rounding"
         )
-    return said
+    return rules
 
 
-def _unseen(row: Reproduced) -> str:
-    """How large a difference a row on part of the images cannot show; empty where nothing of it is judged."""
+def _judged_targets(rows: Sequence[Reproduced]) -> list[Target]:
+    """The published numbers of the rows with a verdict."""
+    targets = []
+    for row in rows:
+        published = target(row)
+        if row.runs and row.judged and published is not None:
+            targets.append(published)
+    return targets
+
+
+def _smallest_difference(row: Reproduced) -> str:
+    """How small a difference a row on part of the images cannot show; empty if not judged."""
     published = target(row)
-    if row.all_images or not (row.runs and row.judged and published):
+    if row.all_images or not row.runs or not row.judged or published is None:
         return ""
     allowed = margin(row, published)
-    return (
-        f"on {len(row.runs[0]):,} images a difference below {allowed:.4f} is not seen"
-        if allowed
-        else ""
-    )
+    if not allowed:
+        return ""
+    return f"on {len(row.runs[0]):,} images a difference below {allowed:.4f} is not seen"
 
 
 def _differences(rows: Sequence[Reproduced]) -> list[str]:
-    """What sets rows of one noise apart; the runs of one row are alike, or they could not have been averaged."""
-    first: dict[float, list[Measured]] = {}
+    """What sets rows of one sigma apart. The runs of one row agree, or they were not averaged."""
+    by_sigma: dict[float, list[Measured]] = {}
     for row in rows:
-        first.setdefault(row.sigma, []).extend(
-            replace(run, name=row.called) for run in row.runs[:1]
-        )
-    return [
-        f"not to be compared as they stand: {found}"
-        for group in first.values()
-        for found in what_differs(group)
-    ]
+        if row.runs:
+            first = replace(row.runs[0], name=row.called)
+            by_sigma.setdefault(row.sigma, []).append(first)
+    notes = []
+    for runs in by_sigma.values():
+        for text in what_differs(runs):
+            notes.append(f"not to be compared as they stand: {text}")
+    return notes
 
 
-def _grouped(said: Iterable[tuple[str, str]], everything: int) -> list[str]:
-    """Each text once: first what is said of everything, then the others behind the names they are said of."""
+def _grouped(notes: Sequence[tuple[str, str]], everything: int) -> list[str]:
+    """Each text once: those about everything first, the others after the names they are about."""
     names: dict[str, list[str]] = {}
-    for name, text in said:
+    for name, text in notes:
         names.setdefault(text, []).append(name)
-    shared = [text for text, of in names.items() if len(of) == everything > 1]
-    return shared + [f"{', '.join(of)}: {text}" for text, of in names.items() if text not in shared]
+    about_all = []
+    about_some = []
+    for text, subjects in names.items():
+        if len(subjects) == everything > 1:
+            about_all.append(text)
+        else:
+            about_some.append(f"{', '.join(subjects)}: {text}")
+    return about_all + about_some

@@ -110,7 +110,6 @@ class Case:
         import torch
 
         from smoothmix.attacks import (
-            Constraint,
             ball,
             clamp_pixels,
             l2_ascent,

@@ -1,4 +1,4 @@
-"""A run beside published seeds on the same images."""
+"""A run compared with published seeds on the same images."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 from smoothmix.analysis import measure
-from smoothmix.errors import CertificateError, UsageError
-from smoothmix.reproduce.beside import beside, load_published, save_published
+from smoothmix.errors import CertificateError, SmoothmixError, UsageError
+from smoothmix.reproduce import published_runs
+from smoothmix.reproduce.published_runs import (
+    compare_with_published,
+    load_published,
+    save_published,
+)
 from tests.helpers.certificates import cohen_log, our_file
 
 OURS = [990, 900, 800, 400]
@@ -27,12 +32,14 @@ def published(tmp_path: Path) -> Path:
 
 def test_its_numbers_are_what_the_definitions_say(tmp_path: Path, published: Path) -> None:
     ours = measure(our_file(tmp_path / "run" / "certificates.tsv", OURS))
-    found = beside(ours, load_published(published)["mnist/0.50/gaussian"], at=(0.0, 0.25, 1.0))
+    found = compare_with_published(
+        ours, load_published(published)["mnist/0.50/gaussian"], at=(0.0, 0.25, 1.0)
+    )
     rounded = np.array([float(f"{r:.3}") for r in ours.printed]) * ours.correct
     acrs = [np.mean(radii) for radii in LOGS]
     assert found.acr == pytest.approx(rounded.mean())
     assert found.published == pytest.approx(np.mean(acrs))
-    assert found.deviation == pytest.approx(np.std(acrs, ddof=1))
+    assert found.std == pytest.approx(np.std(acrs, ddof=1))
     assert found.seeds == 3
     assert found.difference.value == pytest.approx(found.acr - found.published)
     differences = rounded - np.mean(LOGS, axis=0)
@@ -40,10 +47,10 @@ def test_its_numbers_are_what_the_definitions_say(tmp_path: Path, published: Pat
         differences.min() <= found.difference.low <= found.difference.value <= found.difference.high
     )
     assert found.margin == pytest.approx(
-        3 * found.deviation + (found.difference.high - found.difference.low) / 2
+        3 * found.std + (found.difference.high - found.difference.low) / 2
     )
     assert found.within == (abs(found.difference.value) <= found.margin)
-    assert found.deviations == pytest.approx(
+    assert found.stds == pytest.approx(
         found.difference.value / (np.std(acrs, ddof=1) * np.sqrt(4 / 3))
     )
     # The first log abstains on its last image; one of three seeds is below 1.0 on the first.
@@ -53,7 +60,7 @@ def test_its_numbers_are_what_the_definitions_say(tmp_path: Path, published: Pat
 
 def test_only_the_images_that_were_certified_count(tmp_path: Path, published: Path) -> None:
     ours = measure(our_file(tmp_path / "run" / "certificates.tsv", OURS[:2]))
-    found = beside(ours, load_published(published)["mnist/0.50/gaussian"])
+    found = compare_with_published(ours, load_published(published)["mnist/0.50/gaussian"])
     assert found.published == pytest.approx(np.mean([radii[:2] for radii in LOGS]))
 
 
@@ -65,7 +72,7 @@ def test_a_run_far_off_is_outside(tmp_path: Path) -> None:
     )
     save_published(tmp_path / "published.tsv.xz", {"row": logs}, skip=1)
     published = load_published(tmp_path / "published.tsv.xz")["row"]
-    assert [beside(ours, published).within for ours in (far, near)] == [False, True]
+    assert [compare_with_published(ours, published).within for ours in (far, near)] == [False, True]
 
 
 def test_every_skipth_image_is_kept(tmp_path: Path) -> None:
@@ -79,13 +86,13 @@ def test_every_skipth_image_is_kept(tmp_path: Path) -> None:
 def test_images_that_no_log_holds_are_refused(tmp_path: Path, published: Path) -> None:
     ours = measure(our_file(tmp_path / "run" / "certificates.tsv", [*OURS, 900]))
     with pytest.raises(UsageError, match="do not hold these images"):
-        beside(ours, load_published(published)["mnist/0.50/gaussian"])
+        compare_with_published(ours, load_published(published)["mnist/0.50/gaussian"])
 
 
 def test_one_seed_has_no_deviation(tmp_path: Path, published: Path) -> None:
     ours = measure(our_file(tmp_path / "run" / "certificates.tsv", OURS))
     with pytest.raises(UsageError, match="at least two published seeds"):
-        beside(ours, load_published(published)["mnist/0.50/gaussian"][:1])
+        compare_with_published(ours, load_published(published)["mnist/0.50/gaussian"][:1])
 
 
 @pytest.mark.parametrize(
@@ -99,3 +106,14 @@ def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
     path.write_bytes(b"not packed")
     with pytest.raises(CertificateError, match="cannot be read"):
         load_published(path)
+
+
+def test_a_file_that_is_too_long_is_refused_and_not_cut(
+    published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpacked = lzma.decompress(published.read_bytes())
+    monkeypatch.setattr(published_runs, "LARGEST_FILE", len(unpacked))
+    assert load_published(published)
+    monkeypatch.setattr(published_runs, "LARGEST_FILE", len(unpacked) - 1)
+    with pytest.raises(SmoothmixError, match=r"published\.tsv\.xz: holds more than"):
+        load_published(published)
