@@ -294,7 +294,7 @@ def _difference_cell(row: Reproduced, published: Target | None) -> Cell:
 
 def _notes(rows: Sequence[Reproduced]) -> tuple[str, ...]:
     """What a reader must know: first what holds for the whole table, then for single rows."""
-    runs = []
+    runs: list[Measured] = []
     cuts = []
     unseen = []
     of_rows = []
