@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from smoothmix.certificates import Certificates, FileSettings, from_votes, save
-from smoothmix.config import Certification
+from smoothmix.certificates import Certificates, Certification, FileSettings, from_votes, save
+from smoothmix.stats.guarantees import FixedDraws
 
 RUNS, IMAGES, N = 20, 10_000, 100_000
 
@@ -20,6 +20,7 @@ RUNS, IMAGES, N = 20, 10_000, 100_000
 def make_run(folder: Path, seed: int) -> None:
     """A certificate file with votes as a network of ten classes casts them."""
     rng = np.random.default_rng(seed)
+    certification = Certification(sigma=0.5, guarantee=FixedDraws(N))
     truth = np.clip(rng.beta(6, 0.5, IMAGES), 0.3, 1.0)
     rows = []
     for idx, p in enumerate(truth):
@@ -27,9 +28,9 @@ def make_run(folder: Path, seed: int) -> None:
         shares[idx % 10] = p
         selection, votes = rng.multinomial(100, shares), rng.multinomial(N, shares)
         counts = [{c: int(k) for c, k in enumerate(part) if k} for part in (selection, votes)]
-        rows.append(from_votes(idx, idx % 10, *counts, sigma=0.5, alpha=0.001, seconds=1.0))
+        rows.append(from_votes(idx, idx % 10, *counts, certification=certification, seconds=1.0))
     settings = FileSettings(
-        certification=Certification(sigma=0.5, n=N),
+        certification=certification,
         model="lenet",
         model_hash="0",
         data="mnist",
@@ -38,7 +39,7 @@ def make_run(folder: Path, seed: int) -> None:
         num_classes=10,
         images=IMAGES,
         engine="torch-cpu",
-        noise="philox",
+        noise_scheme="philox",
     )
     folder.mkdir()
     save(

@@ -161,9 +161,11 @@ def test_the_names_of_a_package_are_pinned(package: str) -> None:
 
 def test_the_public_names() -> None:
     assert smoothmix.__all__ == [
+        "Anytime",
         "Certification",
         "Certified",
         "Consistency",
+        "FixedDraws",
         "Gaussian",
         "Loss",
         "Macer",

@@ -17,9 +17,9 @@ from smoothmix.version import __version__
 if TYPE_CHECKING:
     from smoothmix import analysis, certificates, data, plots, presets
     from smoothmix.analysis import measure
+    from smoothmix.certificates import Certification
     from smoothmix.certify.dataset import certify_dataset
     from smoothmix.certify.smoothed import Certified, Smoothed
-    from smoothmix.config import Certification
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import (
         Consistency,
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     )
     from smoothmix.runs.load import load_run
     from smoothmix.stats.anytime import Stopping
+    from smoothmix.stats.guarantees import Anytime, FixedDraws
 
 _HOMES = {
-    "Certification": "smoothmix.config",
+    "Anytime": "smoothmix.stats.guarantees",
+    "Certification": "smoothmix.certificates",
     "Certified": "smoothmix.certify.smoothed",
     "Smoothed": "smoothmix.certify.smoothed",
     "SmoothmixError": "smoothmix.errors",
     "Consistency": "smoothmix.methods",
+    "FixedDraws": "smoothmix.stats.guarantees",
     "Gaussian": "smoothmix.methods",
     "Loss": "smoothmix.methods",
     "Macer": "smoothmix.methods",
@@ -54,9 +57,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "Anytime",
     "Certification",
     "Certified",
     "Consistency",
+    "FixedDraws",
     "Gaussian",
     "Loss",
     "Macer",

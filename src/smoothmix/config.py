@@ -21,8 +21,6 @@ Engine = Literal["auto", "eager"]
 ENGINES: tuple[Engine, ...] = ("auto", "eager")
 FUSED = "torch-cpu-fused"
 """Name that is recorded of the engine which folds BatchNorm, ReLU and additions into convolutions."""
-Mode = Literal["exact", "anytime"]
-MODES: tuple[Mode, ...] = ("exact", "anytime")
 Fidelity = Literal["official", "paper"]
 FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
@@ -180,49 +178,6 @@ class RunConfig:
     def load(cls, path: Path) -> RunConfig:
         """Read from TOML, with an error that names the file and the key."""
         return from_table(cls, read_toml(path), where=str(path))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certification:
-    """How images are certified: what decides the votes, and the guarantee drawn from them."""
-
-    sigma: float
-    """Deviation of the noise, in the [0, 1] scale of the pixels."""
-
-    n0: int = 100
-    """Draws that select the class."""
-
-    n: int = 100_000
-    """Fresh draws that estimate its probability."""
-
-    alpha: float = 0.001
-    """Chance that one certificate is wrong."""
-
-    seed: int = 0
-    """Decides all noise, together with the index of the image and of the draw."""
-
-    batch: int = field(default=256, metadata={"key": "block"})
-    """Draws per forward pass; fixed, so that rounding does not depend on how the work is split."""
-
-    precision: Precision = "fp32"
-    """Arithmetic of the network: certify what will be deployed."""
-
-    skip_wrong: bool = False
-    """Spend no further draws on an image whose selected class is wrong: it counts as radius 0."""
-
-    stop_abstaining: bool = False
-    """Spend no further draws on an image once no outcome of those left could keep it from abstention."""
-
-    def __post_init__(self) -> None:
-        require_sigma(self.sigma)
-        for name in ("n0", "n", "batch"):
-            require_whole(name, getattr(self, name))
-        require(self.n0 >= 1, f"n0 must be at least 1, got {self.n0}")
-        require(self.n >= 1, f"n must be at least 1, got {self.n}")
-        require_alpha(self.alpha)
-        require_seed(self.seed)
-        require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
-        require_precision(self.precision)
 
 
 def require(condition: bool, message: str) -> None:

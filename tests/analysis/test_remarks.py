@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from smoothmix.analysis import Measured, measure, warnings_about
-from smoothmix.certificates import settings_path
+from smoothmix.certificates import Certification, settings_path
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.loop import TimeLimit
-from smoothmix.config import TESTED_ON_TRAINING, Certification, RunConfig
+from smoothmix.config import TESTED_ON_TRAINING, RunConfig
 from smoothmix.errors import CertificateError
 from smoothmix.stats.anytime import Stopping
 from tests.certify.test_partial_votes import IsBright, images
 from tests.conftest import Run
 from tests.helpers.certificates import our_file
+from tests.helpers.guarantees import with_stopping
 
 
 def test_a_radius_that_the_votes_do_not_give_is_not_believed(
@@ -65,10 +66,9 @@ def test_images_that_were_stopped_early_for_lack_of_time_are_counted(
         certify_dataset(
             IsBright(),
             images(),
-            how,
+            with_stopping(how, rules),
             path=path,
             model_name="b",
-            stopping=rules,
             time_limit=time_limit,
         )
         return measure(path)

@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothmix import certificates
-from smoothmix.certificates import Certificates, FileSettings, from_votes
+from smoothmix.certificates import Certificates, Certification, FileSettings, from_votes
 from smoothmix.certificates.row import from_cells, round_down, seconds_from, to_line, votes_from
-from smoothmix.config import Certification
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
-from smoothmix.stats.binomial import lower_bound, radius
+from smoothmix.noise import GAUSSIAN
+from smoothmix.stats.binomial import lower_bound
+from smoothmix.stats.guarantees import FixedDraws
 
-HOW = Certification(sigma=0.5, n0=10, n=1000, alpha=0.001)
+HOW = Certification(sigma=0.5, guarantee=FixedDraws(n0=10, n=1000, alpha=0.001))
 SETTINGS = FileSettings(
     certification=HOW,
     model="lenet",
@@ -34,10 +35,10 @@ SETTINGS = FileSettings(
     skip=2,
     images=4,
     engine="torch-cpu",
-    noise="test",
+    noise_scheme="test",
 )
 ROWS = tuple(
-    from_votes(idx, 3, {3: 9, 5: 1}, votes, sigma=0.5, alpha=0.001, seconds=1.5)
+    from_votes(idx, 3, {3: 9, 5: 1}, votes, certification=HOW, seconds=1.5)
     for idx, votes in zip(
         range(0, 8, 2), ({3: 1000}, {3: 990, 5: 10}, {3: 510, 7: 490}, {5: 1000}), strict=True
     )
@@ -62,14 +63,14 @@ def test_a_certificate_is_what_the_statistics_say_of_its_votes() -> None:
     bound = float(lower_bound(990, 1000, alpha=0.001))
     assert (likely.predict, likely.correct, likely.n) == (3, True, 1000)
     assert likely.p_lower == round_down(bound)
-    assert likely.radius == round_down(float(radius(bound, sigma=0.5)))
+    assert likely.radius == round_down(float(GAUSSIAN.radius(bound, sigma=0.5)))
     assert sure.radius > likely.radius
     assert (torn.predict, torn.radius, torn.correct) == (-1, 0.0, False)
     assert (wrong.predict, wrong.p_lower, wrong.correct) == (-1, 0.0, False)
 
 
 def test_an_image_that_was_skipped_as_wrong_keeps_its_prediction() -> None:
-    row = from_votes(0, 5, {3: 10}, {}, sigma=0.5, alpha=0.001)
+    row = from_votes(0, 5, {3: 10}, {}, certification=HOW)
     assert (row.predict, row.radius, row.n, row.correct, row.counts) == (3, 0.0, 0, False, {})
 
 
@@ -82,7 +83,9 @@ def test_rounding_never_goes_up(value: float) -> None:
 @given(st.dictionaries(st.integers(0, 999), st.integers(1, 10**6), min_size=1), st.data())
 def test_lines_are_read_back_as_they_were(votes: dict[int, int], data: st.DataObject) -> None:
     label = data.draw(st.sampled_from(sorted(votes)))
-    row = from_votes(4, label, votes, votes, sigma=0.25, alpha=0.01, seconds=0.25)
+    guarantee = FixedDraws(sum(votes.values()), alpha=0.01)
+    certification = Certification(sigma=0.25, guarantee=guarantee)
+    row = from_votes(4, label, votes, votes, certification=certification, seconds=0.25)
     line = to_line(row).removesuffix("\n").split("\t")
     assert from_cells(dict(zip(certificates.COLUMNS, line, strict=True))) == row
 
@@ -156,11 +159,12 @@ def test_recomputing_at_another_alpha_is_what_certifying_at_it_would_have_given(
 ) -> None:
     again = certificates.recompute(certificates.read(whole_file(tmp_path)), alpha=0.01)
     assert again.settings is not None
-    assert again.settings.certification.alpha == 0.01
+    assert again.settings.guarantee.alpha == 0.01
     assert again.rows[1].radius > ROWS[1].radius
     assert certificates.verify(again).ok
+    at_that_alpha = replace(HOW, guarantee=replace(HOW.guarantee, alpha=0.01))
     assert again.rows[1] == from_votes(
-        2, 3, {3: 9, 5: 1}, {3: 990, 5: 10}, sigma=0.5, alpha=0.01, seconds=1.5
+        2, 3, {3: 9, 5: 1}, {3: 990, 5: 10}, certification=at_that_alpha, seconds=1.5
     )
     with pytest.raises(UsageError, match="alpha"):
         certificates.recompute(again, alpha=2)
@@ -168,9 +172,9 @@ def test_recomputing_at_another_alpha_is_what_certifying_at_it_would_have_given(
 
 def test_the_export_has_the_fields_six_columns_and_claims_no_more(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text(certificates.export_field_log(certificates.read(whole_file(tmp_path))))
+    log.write_text(certificates.export_cohen_log(certificates.read(whole_file(tmp_path))))
     rows = certificates.read(log).rows
-    assert log.read_text().splitlines()[0].split("\t") == list(certificates.FIELD_COLUMNS)
+    assert log.read_text().splitlines()[0].split("\t") == list(certificates.COHEN_COLUMNS)
     assert [(r.idx, r.predict, r.radius, r.correct) for r in rows] == [
         (r.idx, r.predict, r.radius, r.correct) for r in ROWS
     ]

@@ -62,7 +62,7 @@ def test_settings_of_something_else_are_not_overwritten(tmp_path: Path, smoothmi
         lambda: split_run(tmp_path / "exp1.tsv", SETTINGS, requested=2, default=2),
     ):
         with pytest.raises(
-            UsageError, match=r"exp1\.toml, which is there and is something else or damaged"
+            UsageError, match=r"exp1\.toml, which exists and is something else or damaged"
         ):
             write()
     refused = smoothmix("certificates", "recompute", "c.tsv", "--alpha", 0.01, "--out", "exp1.tsv")

@@ -13,16 +13,17 @@ import torch
 from scipy.stats import norm
 
 from smoothmix import data
-from smoothmix.certificates import Selection, read, recompute, verify
+from smoothmix.certificates import Certification, Selection, read, recompute, verify
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.smoothed import Smoothed
-from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.stats.anytime import Stopping, decided
+from smoothmix.stats.guarantees import Anytime
 from tests.conftest import Linear
+from tests.helpers.guarantees import certification_of, with_stopping
 
 SIGMA = 0.5
 RADII = (0.1, 0.25, 0.5)
@@ -53,7 +54,7 @@ def true_radius(model: Linear, dataset: MemoryDataset) -> np.ndarray:
 
 
 def how(**options: object) -> Certification:
-    return Certification(sigma=SIGMA, **options)  # type: ignore[arg-type]
+    return certification_of(SIGMA, **options)
 
 
 def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
@@ -64,11 +65,10 @@ def test_no_radius_is_above_the_truth_and_accuracies_are_those_of_exact_mode(
     quick = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), stopping),
         path=tmp_path / "a.tsv",
         model_name="linear",
         selection=Selection(skip=5),
-        stopping=stopping,
     )
     slow = certify_dataset(
         model,
@@ -99,11 +99,10 @@ def test_a_tolerance_is_met_or_the_budget_spent(
     file = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), stopping),
         path=tmp_path / "a.tsv",
         model_name="linear",
         selection=Selection(skip=50),
-        stopping=stopping,
     )
     drawn = np.array([row.n for row in file.rows])
     short = drawn < max(drawn)
@@ -120,19 +119,16 @@ def test_the_budget_is_whole_blocks_and_recorded(
     file = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), stopping),
         path=tmp_path / "a.tsv",
         model_name="linear",
         selection=Selection(skip=250),
-        stopping=stopping,
     )
     assert {row.n for row in file.rows} == {1024}
     assert file.settings is not None
-    assert (file.settings.certification.n, file.settings.stopping) == (
-        1024,
-        Stopping(max_draws=1024),
-    )
-    assert file.settings.guarantee == "anytime, at most 1,024 draws"
+    assert file.settings.guarantee == Anytime(Stopping(max_draws=1024))
+    assert file.settings.guarantee.max_draws == 1024
+    assert file.settings.guarantee.words == "anytime, at most 1,024 draws"
 
 
 def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
@@ -143,22 +139,20 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
     certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), few),
         path=path,
         model_name="linear",
         selection=Selection(skip=20),
-        stopping=few,
     )
     before = {row.idx: row.n for row in read(path).rows}
-    grown = extend_dataset(model, dataset, how(), path=path, stopping=many)
+    grown = extend_dataset(model, dataset, with_stopping(how(), many), path=path)
     straight = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), many),
         path=tmp_path / "straight.tsv",
         model_name="linear",
         selection=Selection(skip=20),
-        stopping=many,
     )
     # Rounds are cut otherwise where the smaller budget ended, so that a few images stop a round apart.
     drawn = np.array([[row.n for row in file.rows] for file in (grown, straight)])
@@ -189,30 +183,30 @@ def test_what_must_not_be_extended_is_refused(
     certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), rules),
         path=any_time,
         model_name="linear",
         selection=Selection(skip=500),
-        stopping=rules,
     )
-    with pytest.raises(UsageError, match="looking at the result before drawing more"):
-        extend_dataset(model, dataset, how(), path=exact, stopping=rules)
+    with pytest.raises(UsageError, match="checking the result before drawing more"):
+        extend_dataset(model, dataset, with_stopping(how(), rules), path=exact)
     for name, value in {"alpha": 0.01, "seed": 1, "n0": 50, "batch": 128}.items():
         with pytest.raises(UsageError, match=f"cannot be extended: {name} is"):
-            extend_dataset(model, dataset, how(**{name: value}), path=any_time, stopping=rules)
+            extend_dataset(
+                model, dataset, with_stopping(how(**{name: value}), rules), path=any_time
+            )
     with pytest.raises(UsageError, match="model_hash is"):
-        extend_dataset(Linear(64, seed=1), dataset, how(), path=any_time, stopping=rules)
+        extend_dataset(Linear(64, seed=1), dataset, with_stopping(how(), rules), path=any_time)
     with pytest.raises(UsageError, match="extending it takes at least as many"):
-        extend_dataset(model, dataset, how(), path=any_time, stopping=Stopping(max_draws=256))
+        extend_dataset(model, dataset, with_stopping(how(), Stopping(max_draws=256)), path=any_time)
     with pytest.raises(UsageError, match="other settings: the guarantee is exact, n 512 there"):
         certify_dataset(
             model,
             dataset,
-            how(n=512),
+            with_stopping(how(n=512), rules),
             path=exact,
             model_name="linear",
             selection=Selection(skip=500),
-            stopping=rules,
         )
 
 
@@ -221,11 +215,10 @@ def test_wrong_images_may_be_skipped(model: Linear, dataset: MemoryDataset, tmp_
     file = certify_dataset(
         model,
         wrong,
-        how(skip_wrong=True),
+        with_stopping(how(skip_wrong=True), Stopping(max_draws=256)),
         path=tmp_path / "a.tsv",
         model_name="linear",
         selection=Selection(skip=100),
-        stopping=Stopping(max_draws=256),
     )
     assert {row.n for row in file.rows if row.selected != row.label} == {0}
     assert verify(file).ok
@@ -239,10 +232,9 @@ def test_time_that_is_up_leaves_a_valid_beginning(
     part = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), rules),
         path=path,
         model_name="linear",
-        stopping=rules,
         time_limit=TimeLimit(seconds=1.5),
     )
     assert time.monotonic() - started < 20
@@ -254,11 +246,10 @@ def test_time_that_is_up_leaves_a_valid_beginning(
     given_up = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), rules),
         path=tmp_path / "b.tsv",
         model_name="linear",
         selection=Selection(maximum=5),
-        stopping=rules,
         time_limit=TimeLimit(seconds_per_image=1e-9),
     )
     assert {row.n for row in given_up.rows} == {256}
@@ -272,24 +263,23 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
     certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), few),
         path=path,
         model_name="linear",
         selection=Selection(maximum=400),
-        stopping=few,
     )
     before = path.read_text()
     with suppress(SmoothmixError):  # on a slow machine no image is finished by then, which is said
         extend_dataset(
-            model, dataset, how(), path=path, stopping=many, time_limit=TimeLimit(seconds=0.4)
+            model, dataset, with_stopping(how(), many), path=path, time_limit=TimeLimit(seconds=0.4)
         )
     assert (tmp_path / "a-extending.toml").exists()
     assert path.read_text() == before  # the file is the old one until the new one is whole
     with pytest.raises(
         UsageError, match=r"at most 4,096 draws is not finished.*delete a-extending.tsv and"
     ):
-        extend_dataset(model, dataset, how(), path=path, stopping=Stopping(max_draws=8192))
-    whole = extend_dataset(model, dataset, how(), path=path, stopping=many)
+        extend_dataset(model, dataset, with_stopping(how(), Stopping(max_draws=8192)), path=path)
+    whole = extend_dataset(model, dataset, with_stopping(how(), many), path=path)
     assert {row.n for row in whole.rows} == {4096}
     assert read(path).settings == whole.settings
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.toml", "a.tsv"]
@@ -314,11 +304,10 @@ def test_the_votes_hold_at_another_alpha(
     file = certify_dataset(
         model,
         dataset,
-        how(),
+        with_stopping(how(), Stopping(radii=(0.5,), max_draws=4096)),
         path=tmp_path / "a.tsv",
         model_name="linear",
         selection=Selection(skip=100),
-        stopping=Stopping(radii=(0.5,), max_draws=4096),
     )
     easier = recompute(file, alpha=0.05)
     assert (easier.radius >= file.radius).all()
@@ -376,11 +365,10 @@ def test_rules_are_the_same_however_they_are_written(
         certify_dataset(
             model,
             dataset,
-            how(),
+            with_stopping(how(), rules),
             path=tmp_path / "a.tsv",
             model_name="linear",
             selection=Selection(skip=500),
-            stopping=rules,
         )
         for _ in range(2)
     )

@@ -65,7 +65,7 @@ class TestCommand:
             *base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend"
         )
         assert more.code == 0, more.err
-        assert read(tmp_path / "certificates.tsv").settings.certification.n == 4096  # type: ignore[union-attr]
+        assert read(tmp_path / "certificates.tsv").settings.guarantee.max_draws == 4096  # type: ignore[union-attr]
         assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
 
     def test_a_file_made_with_fused_layers_is_extended_with_them(

@@ -16,9 +16,9 @@ import pytest
 
 from smoothmix import certificates
 from smoothmix._io.locks import exclusive
-from smoothmix.config import Certification
 from smoothmix.errors import UsageError
 from tests.conftest import Run, command
+from tests.helpers.guarantees import certification_of
 
 SETTINGS = ("--n0", 20, "--n", 2000, "--skip", 50, "--seed", 3)
 IMAGES = 20
@@ -263,7 +263,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 def test_settings_of_a_certification_say_what_is_wrong() -> None:
     for wrong in ({"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"batch": 0}, {"seed": -1}, {"sigma": -1.0}):
         with pytest.raises(UsageError):
-            Certification(**{"sigma": 0.5, **wrong})
+            certification_of(**{"sigma": 0.5, **wrong})
 
 
 def test_shards_of_a_run_merge_to_the_whole(

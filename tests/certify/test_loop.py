@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from smoothmix.certify.dataset import certify_dataset
-from smoothmix.certify.schedule import MOST_TOGETHER, Exact
-from smoothmix.config import Certification
+from smoothmix.certify.schedule import MOST_ACTIVE, active_images, next_check
 from tests.certify.test_partial_votes import IsBright, images
 from tests.helpers.certification import without_time
+from tests.helpers.guarantees import certification_of
 
 
 @pytest.fixture
@@ -23,33 +24,26 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def together(threads: list[int], **draws: Any) -> list[int]:
+    certification = certification_of(0.5, **draws)
+    return [active_images(certification, count) for count in threads]
+
+
 def test_as_many_images_are_active_as_keep_the_threads_busy() -> None:
-    paper = Exact(Certification(sigma=0.5))
-    assert [paper.together(count) for count in (1, 2, 16, 64)] == [1, 1, 1, 3]
-    assert [Exact(Certification(sigma=0.5, n=1000)).together(count) for count in (1, 2, 16)] == [
-        4,
-        8,
-        64,
-    ]
-    stopping = Exact(Certification(sigma=0.5, stop_abstaining=True))
-    assert [stopping.together(count) for count in (1, 2, 16, 64, 1000)] == [
-        1,
-        2,
-        13,
-        52,
-        MOST_TOGETHER,
-    ]
+    assert together([1, 2, 16, 64]) == [1, 1, 1, 3]
+    assert together([1, 2, 16], n=1000) == [4, 8, 64]
+    assert together([1, 2, 16, 64, 1000], stop_abstaining=True) == [1, 2, 13, 52, MOST_ACTIVE]
 
 
 def test_images_are_checked_after_whole_batches_and_after_all_draws() -> None:
-    whole = Exact(Certification(sigma=0.5, n=1000))
-    assert [whole.next_check(past) for past in (0, 256, 999)] == [1000] * 3
-    often = Exact(Certification(sigma=0.5, n=10_000, stop_abstaining=True))
+    whole = certification_of(0.5, n=1000)
+    assert [next_check(past, whole) for past in (0, 256, 999)] == [1000] * 3
+    often = certification_of(0.5, n=10_000, stop_abstaining=True)
     looks = [0]
     while looks[-1] < 10_000:
-        looks.append(often.next_check(looks[-1]))
+        looks.append(next_check(looks[-1], often))
     assert looks == [*range(0, 10_000, 512), 10_000]
-    assert often.next_check(300) == 512, "one that was stopped in between"
+    assert next_check(300, often) == 512, "one that was stopped in between"
 
 
 @pytest.mark.parametrize("stop_abstaining", [True, False])
@@ -60,7 +54,9 @@ def test_many_threads_have_many_active_images_and_give_the_same_file(
     stop_abstaining: bool,
 ) -> None:
     """At a check every thread waits for the last: images that are checked together cost one wait."""
-    how, files, looks = Certification(sigma=0.5, n=2560, stop_abstaining=stop_abstaining), [], []
+    how = certification_of(0.5, n=2560, stop_abstaining=stop_abstaining)
+    files = []
+    looks = []
     for count in (1, 8):
         torch.set_num_threads(count)
         path = tmp_path / f"{count}.tsv"

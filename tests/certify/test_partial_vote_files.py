@@ -13,16 +13,16 @@ from torch import Tensor
 
 from smoothmix._io.locks import allow_open_files
 from smoothmix.analysis import measure, what_differs
-from smoothmix.certificates import Certificate, FileSettings, Selection, read
+from smoothmix.certificates import Certificate, Certification, FileSettings, Selection, read
 from smoothmix.certificates.partial import Journal, PartialVotes, journal_path
 from smoothmix.certificates.settings import settings_path
 from smoothmix.certificates.shards import split_run
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit
-from smoothmix.config import Certification
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.guarantees import FixedDraws
 from tests.certify.test_partial_votes import HOW, IsBright, images
 from tests.conftest import Run
 from tests.helpers.certification import (
@@ -34,8 +34,9 @@ from tests.helpers.certification import (
     settings_for,
     without_time,
 )
+from tests.helpers.guarantees import with_draws, with_stopping
 
-EXACT = Certification(sigma=0.5, n=2000)
+EXACT = Certification(sigma=0.5, guarantee=FixedDraws(n=2000))
 RULES = Stopping(radii=(0.5,), max_draws=2560)
 
 
@@ -46,7 +47,7 @@ def settings(how: Certification = EXACT, rules: Stopping | None = None) -> FileS
 @pytest.fixture
 def row(tmp_path: Path) -> Certificate:
     """Image 0 with two blocks of its votes."""
-    how = replace(EXACT, n=512)
+    how = with_draws(EXACT, n=512)
     whole = certify_dataset(
         IsBright(),
         images(),
@@ -72,7 +73,11 @@ def test_votes_of_another_run_are_not_resumed(tmp_path: Path, row: Certificate) 
 
 @pytest.mark.parametrize(
     "other",
-    [replace(EXACT, n=5120), replace(EXACT, alpha=0.01), replace(EXACT, stop_abstaining=True)],
+    [
+        with_draws(EXACT, n=5120),
+        with_draws(EXACT, alpha=0.01),
+        with_draws(EXACT, stop_abstaining=True),
+    ],
     ids=str,
 )
 def test_other_rules_see_the_same_votes_only_in_an_extension(
@@ -174,7 +179,7 @@ def test_only_whole_batches_can_be_drawn_further(tmp_path: Path, n: int, resumed
     """Rounding depends on the batch: draws 1,792 to 1,999 came in one that was not full."""
     path = tmp_path / "a.tsv"
     ranges(path, 2000)
-    found = Journal(path, settings(replace(EXACT, n=n))).read(any_rules=True)
+    found = Journal(path, settings(with_draws(EXACT, n=n))).read(any_rules=True)
     assert found[0].drawn == resumed
 
 
@@ -197,7 +202,7 @@ def test_votes_that_no_run_can_have_left_are_drawn_again(
     found = saved_votes(path, settings())
     assert 0 not in found or found[0].drawn == 0
     whole = certify_settings(IsBright(), images(), settings(), path=path)
-    assert whole.rows[0].n == EXACT.n
+    assert whole.rows[0].n == EXACT.guarantee.max_draws
 
 
 def test_the_suffix_of_journals_is_reserved(smoothmix: Run, untrained_run: str) -> None:
@@ -218,14 +223,14 @@ def test_parts_go_on_with_what_a_single_process_had_in_work(
     drawn.clear()
     certify_shards(IsBright(), images(), settings(), path=path, shards="1/2")
     certify_shards(IsBright(), images(), settings(), path=path, shards="2/2")
-    assert sum(drawn) == expected - EXACT.n0 - (row.n or 0)
+    assert sum(drawn) == expected - EXACT.guarantee.n0 - (row.n or 0)
     assert without_time(path) == without_time(whole.path)
     assert not journals(path)
 
 
 def a_look_and_two_in_work(path: Path) -> FileSettings:
     """A file with the first two of 20 images, and two blocks of votes of images 6 and 7, which others will come to."""
-    every, short = settings(), settings(replace(EXACT, n=512))
+    every, short = settings(), settings(with_draws(EXACT, n=512))
     certify_settings(IsBright(), images(), replace(every, images=2), path=path)
     rows = certify_settings(
         IsBright(), images(), replace(short, images=8), path=path.with_name("short.tsv")
@@ -282,10 +287,10 @@ def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weig
     spent += sum(row.n or 0 for row in read(path).rows)
     drawn.clear()
     extended = extend_dataset(
-        IsBright(), images(), HOW, path=path, stopping=Stopping(max_draws=2560)
+        IsBright(), images(), with_stopping(HOW, Stopping(max_draws=2560)), path=path
     )
     assert {row.n for row in extended.rows} == {2560}
-    assert 20 * 2560 - spent <= sum(drawn) <= 20 * 2560 - spent + 20 * HOW.n0
+    assert 20 * 2560 - spent <= sum(drawn) <= 20 * 2560 - spent + 20 * HOW.guarantee.n0
     assert extended.settings is not None
     assert extended.settings.weights == "bright.pt"
     assert not journals(path)
@@ -296,7 +301,9 @@ def test_a_file_that_does_not_follow_from_its_votes_is_not_extended(tmp_path: Pa
     certify_settings(IsBright(), images(), settings(HOW, RULES), path=path)
     path.write_text(path.read_text().replace("1:", "12:"))
     with pytest.raises(UsageError, match="cannot be extended: image 0: has a class of 2 or more"):
-        extend_dataset(IsBright(), images(), HOW, path=path, stopping=Stopping(max_draws=5120))
+        extend_dataset(
+            IsBright(), images(), with_stopping(HOW, Stopping(max_draws=5120)), path=path
+        )
 
 
 def test_many_parts_may_be_held_at_once() -> None:

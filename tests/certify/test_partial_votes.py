@@ -16,19 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
-from smoothmix.certificates import Certificates, read, settings_path
+from smoothmix.certificates import Certificates, Certification, read, settings_path
 from smoothmix.certificates.partial import Journal, PartialVotes
 from smoothmix.certificates.settings import load_settings
 from smoothmix.certify import loop
 from smoothmix.certify.dataset import certify_dataset, open_classifier
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import ImageToCertify, TimeLimit, certified_rows
-from smoothmix.config import Certification
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import SmoothmixError
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.guarantees import FixedDraws
 from tests.conftest import ROOT, command
 from tests.helpers.certification import journals, saved_votes, without_time
+from tests.helpers.guarantees import with_stopping
 from tests.helpers.processes import Jobs, until
 
 HOW = Certification(sigma=0.5)
@@ -60,10 +61,9 @@ def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf"
     return certify_dataset(
         IsBright(),
         images(),
-        HOW,
+        with_stopping(HOW, rules),
         path=path,
         model_name="bright",
-        stopping=rules,
         time_limit=TimeLimit(seconds=seconds),
     )
 
@@ -114,10 +114,9 @@ def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list
         return certify_dataset(
             Slowly(),
             images(),
-            HOW,
+            with_stopping(HOW, rules),
             path=path,
             model_name="b",
-            stopping=rules,
             time_limit=time_limit,
         )
 
@@ -149,13 +148,21 @@ def test_an_extension_in_short_sittings_says_that_it_is_not_done(
         match=r"a-extending.tsv: the first image could not be finished in the time given",
     ):
         extend_dataset(
-            IsBright(), images(), HOW, path=path, stopping=more, time_limit=TimeLimit(seconds=1e-6)
+            IsBright(),
+            images(),
+            with_stopping(HOW, more),
+            path=path,
+            time_limit=TimeLimit(seconds=1e-6),
         )
     assert path.read_bytes() == before
     drawn.clear()
     in_sittings(
         lambda: extend_dataset(
-            IsBright(), images(), HOW, path=path, stopping=more, time_limit=TimeLimit(seconds=0.01)
+            IsBright(),
+            images(),
+            with_stopping(HOW, more),
+            path=path,
+            time_limit=TimeLimit(seconds=0.01),
         ),
         path,
     )
@@ -171,12 +178,12 @@ def test_time_spent_before_an_extension_does_not_count_against_an_image(tmp_path
     time_limit = TimeLimit(seconds_per_image=first.rows[0].seconds)
     more = Stopping(radii=(0.5,), tolerance=0.01, max_draws=204_800)
     extended = extend_dataset(
-        IsBright(), images(), HOW, path=path, stopping=more, time_limit=time_limit
+        IsBright(), images(), with_stopping(HOW, more), path=path, time_limit=time_limit
     )
     assert extended.rows[0].n > first.rows[0].n
 
 
-EXACT = Certification(sigma=0.5, n=20_000, stop_abstaining=True)
+EXACT = Certification(sigma=0.5, guarantee=FixedDraws(n=20_000, stop_abstaining=True))
 
 
 def certify_exactly(path: Path, on_progress: OnProgress = ignore_progress) -> Certificates:
@@ -219,7 +226,7 @@ def test_a_killed_run_goes_on_with_the_votes_that_were_kept(
     drawn.clear()
     run(tmp_path / "whole.tsv")
     # Resumed images need no new selection either.
-    assert rest == sum(drawn) - kept - len(saved) * HOW.n0
+    assert rest == sum(drawn) - kept - len(saved) * HOW.guarantee.n0
     assert without_time(path) == without_time(tmp_path / "whole.tsv")
     assert not journals(path)
 
@@ -235,9 +242,11 @@ def test_votes_are_saved_after_whole_batches_and_all_draws(
         (whole,) = certified_rows(
             sampler, [image], EXACT, save=lambda votes: saved.append(votes[1])
         )
-    assert {votes.drawn for votes in saved} == {*range(0, EXACT.n, 256), EXACT.n}
-    assert all(sum(votes.selection_counts.values()) == EXACT.n0 for votes in saved)
-    assert [votes for votes in saved if votes.drawn == EXACT.n][-1].counts == whole.counts
+    assert {votes.drawn for votes in saved} == {*range(0, EXACT.guarantee.max_draws, 256), EXACT.n}
+    assert all(sum(votes.selection_counts.values()) == EXACT.guarantee.n0 for votes in saved)
+    assert [votes for votes in saved if votes.drawn == EXACT.guarantee.max_draws][
+        -1
+    ].counts == whole.counts
     assert whole.radius > 0
 
 

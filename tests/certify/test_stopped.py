@@ -40,6 +40,7 @@ from tests.helpers.certification import (
     settings_for,
     without_time,
 )
+from tests.helpers.guarantees import with_stopping
 from tests.helpers.studies import run_folder, trained
 
 
@@ -120,10 +121,9 @@ def fill_the_disk(path: str) -> None:
     certify_dataset(
         IsBright(),
         images(),
-        HOW,
+        with_stopping(HOW, RULES),
         path=Path(path),
         model_name="bright",
-        stopping=RULES,
         on_progress=fill,
     )
 
@@ -175,16 +175,15 @@ def test_an_extension_does_not_go_back_to_what_a_finished_image_once_had(
     extend_dataset(
         IsBright(),
         images(),
-        old.settings.certification,
+        with_stopping(old.settings.certification, Stopping(max_draws=1024)),
         path=path,
-        stopping=Stopping(max_draws=1024),
     )
     now = read(path)
     assert now.settings is not None
     # Left by a process that was killed when it had written them.
     save_votes(path, now.settings, old.rows)
     drawn.clear()
-    extend_dataset(IsBright(), images(), now.settings.certification, path=path, stopping=more)
+    extend_dataset(IsBright(), images(), with_stopping(now.settings.certification, more), path=path)
     assert sum(drawn) == 20 * (2560 - 1024)
 
 

@@ -125,7 +125,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (
             ["predict", "run", "--n", "5"],
             2,
-            "n=5 draws at alpha=0.001 can never tell two classes apart: it takes n=11",
+            "n=5 draws at alpha=0.001 can never predict a class: it takes n=11",
         ),
         (["predict", "run", "--alpha", "2"], 2, "alpha must lie strictly between 0 and 1"),
         (["train", "quick/gaussian", "--workers", "-4"], 2, "workers must be zero or more"),

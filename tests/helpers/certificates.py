@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from smoothmix.certificates import FileSettings, from_votes, save
 from smoothmix.certificates.file import Certificates
-from smoothmix.config import Certification, RunConfig
+from smoothmix.config import RunConfig
+from tests.helpers.guarantees import certification_of
 
 COHEN_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 
@@ -34,24 +36,23 @@ def our_file(
     model: str = "lenet",
     weights: str = "",
     engine: str = "torch-cpu",
-    **settings: object,
+    **settings: Any,
 ) -> Path:
     """A file of ours: image i has right[i] of n votes for its label 1, the others for class 0."""
-    how = Certification(sigma=0.5, n=n, **settings)  # type: ignore[arg-type]
+    certification = certification_of(0.5, n=n, **settings)
     rows = tuple(
         from_votes(
             i,
             1,
             {1: 100},
             {c: k for c, k in ((0, n - votes), (1, votes)) if k},
-            sigma=how.sigma,
-            alpha=how.alpha,
+            certification=certification,
             seconds=1.0,
         )
         for i, votes in enumerate(right)
     )
     made = FileSettings(
-        certification=how,
+        certification=certification,
         model=model,
         model_hash="m",
         weights=weights,
@@ -61,7 +62,7 @@ def our_file(
         num_classes=2,
         images=len(right),
         engine=engine,
-        noise="philox",
+        noise_scheme="philox",
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     save(Certificates(path, rows, made), path)

@@ -16,6 +16,7 @@ from smoothmix._process.world import World
 from smoothmix.certificates import (
     Certificate,
     Certificates,
+    Certification,
     FileSettings,
     Selection,
     settings_path,
@@ -24,9 +25,10 @@ from smoothmix.certificates.partial import SUFFIX, Journal, PartialVotes
 from smoothmix.certify.dataset import certify_file, file_settings, open_classifier
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.workers import Outcome, certify_together
-from smoothmix.config import Certification
 from smoothmix.data import Dataset
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.guarantees import FixedDraws
+from tests.helpers.guarantees import with_stopping
 
 ALONE = World()
 ALL_IMAGES = Selection()
@@ -85,11 +87,10 @@ def settings_for(
         return file_settings(
             sampler,
             dataset,
-            certification,
+            with_stopping(certification, stopping),
             model_name=model_name,
             weights=weights,
             selection=selection,
-            stopping=stopping,
         )
 
 
@@ -135,7 +136,7 @@ def run_settings(
     *, skip: int = 25, maximum: int | None = None, n: int = N, anytime: bool = False
 ) -> FileSettings:
     """The settings of the whole file."""
-    certification = Certification(sigma=SIGMA, n0=N0, n=n, seed=SEED)
+    certification = Certification(sigma=SIGMA, guarantee=FixedDraws(n0=N0, n=n), seed=SEED)
     stopping = Stopping(tolerance=0.2, max_draws=768) if anytime else None
     return settings_for(
         network(),

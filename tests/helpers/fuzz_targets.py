@@ -147,7 +147,7 @@ def journal_records() -> Sequence[bytes]:
         for drawn in (256, 512):
             journal = Journal(path.with_suffix(".tsv"), journal_settings())
             journal.read()
-            n0 = journal_settings().certification.n0
+            n0 = journal_settings().guarantee.n0
             journal.append({0: PartialVotes(selection_counts={1: n0}, counts={1: drawn})})
             journal.path.replace(path)
 
@@ -164,7 +164,7 @@ def read_journal(path: Path) -> None:
     journal = Journal(path.with_name("certificates.tsv"), journal_settings())
     journal.path = path
     for votes in journal.read(any_rules=True).values():
-        assert votes.drawn <= journal_settings().certification.n
+        assert votes.drawn <= journal_settings().guarantee.max_draws
         assert max(votes.counts, default=0) < journal_settings().num_classes
     journal.remove_if_finished(set())
 

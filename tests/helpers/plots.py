@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 
 from smoothmix import analysis
 from smoothmix.analysis import Measured
-from smoothmix.certificates import Certificate, FileSettings, from_votes
+from smoothmix.certificates import Certificate, Certification, FileSettings, from_votes
 from smoothmix.certificates.file import Certificates
-from smoothmix.config import Certification
+from smoothmix.stats.guarantees import FixedDraws
 
 EPOCHS = [
     {
@@ -41,14 +41,14 @@ def run(
 ) -> Measured:
     """A file of ours with votes drawn at random: right, wrong and undecided images, some with all votes."""
     generator = np.random.default_rng(seed)
-    how = Certification(sigma=sigma, n=n, skip_wrong=skip_wrong)
+    how = Certification(sigma=sigma, guarantee=FixedDraws(n=n), skip_wrong=skip_wrong)
     rows = []
     for i in range(images):
         label, chosen = int(generator.integers(3)), int(generator.integers(3)) if i % 5 == 0 else -1
         chosen = label if chosen < 0 else chosen
         votes = n if i % 7 == 0 else int(generator.binomial(n, generator.uniform(0.4, 1.0)))
         counts = {c: k for c, k in ((chosen, votes), ((chosen + 1) % 3, n - votes)) if k}
-        rows.append(from_votes(i, label, {chosen: 100}, counts, sigma=sigma, alpha=how.alpha))
+        rows.append(from_votes(i, label, {chosen: 100}, counts, certification=how))
     settings = FileSettings(
         certification=how,
         model="lenet",
@@ -59,7 +59,7 @@ def run(
         num_classes=3,
         images=images,
         engine="torch-cpu",
-        noise="philox",
+        noise_scheme="philox",
     )
     file = Certificates(Path(f"{name}/certificates.tsv"), tuple(rows), settings)
     return analysis.from_file(file, name=name, training=training)

@@ -167,7 +167,7 @@ def test_with_every_model_off_the_axes_stay_and_nobody_is_best(opened: Open) -> 
 def test_numbers_of_draws_have_a_column_where_they_differ(opened: Open) -> None:
     page = made_page()
     assert "Draws" not in opened(page).inner_text(".summary")
-    fewer = replace(page.runs[0], name="fewer", n=1000, mode="anytime")
+    fewer = replace(page.runs[0], name="fewer", n=1000, draws_vary=True)
     tab = opened(replace(page, runs=[*page.runs, fewer]))
     assert "Draws" in tab.inner_text(".summary thead")
     assert "1,000\nat most" in tab.inner_text(".summary tbody")

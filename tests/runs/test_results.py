@@ -50,13 +50,11 @@ def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(
     how, test = file.settings.certification, data.load(config.data, "test", data_dir=shared_data)
     row = min(
         (row for row in file.rows if row.n),
-        key=lambda row: abs(2 * max((row.counts or {}).values()) - how.n),
+        key=lambda row: abs(2 * max((row.counts or {}).values()) - how.guarantee.max_draws),
     )
     smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes)
     image = test.images([row.idx])
-    found = smoothed.certify(
-        image, n0=how.n0, n=how.n, alpha=how.alpha, seed=how.seed, index=[row.idx]
-    )
+    found = smoothed.certify(image, **how.guarantee.options(), seed=how.seed, index=[row.idx])
     assert certificates.sparse(found.counts[0]) == row.counts
     assert certificates.sparse(found.selection_counts[0]) == row.selection_counts
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from smoothmix.errors import UsageError
+from smoothmix.noise import GAUSSIAN
 from smoothmix.stats import binomial as stats
 from smoothmix.stats.anytime import (
     Stopping,
@@ -149,8 +150,8 @@ def test_more_draws_of_the_same_share_tighten_both_bounds() -> None:
     assert (low < 0.9).all()
     assert (high > 0.9).all()
     # The price of looking at all times, at the full budget, is small.
-    once = stats.radius(stats.lower_bound(90_000, 100_000, alpha=0.001), sigma=0.5)
-    assert 0 < once - stats.radius(low[3], sigma=0.5) < 0.004
+    once = GAUSSIAN.radius(stats.lower_bound(90_000, 100_000, alpha=0.001), sigma=0.5)
+    assert 0 < once - GAUSSIAN.radius(low[3], sigma=0.5) < 0.004
 
 
 def test_no_draws_and_one_sided_votes() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binom, norm
 
+from smoothmix.noise import GAUSSIAN
 from smoothmix.stats import binomial as stats
 from smoothmix.stats.anytime import (
     Stopping,
@@ -146,7 +147,7 @@ def certify_all(
     k, n = np.zeros(IMAGES, dtype=np.int64), np.zeros(IMAGES, dtype=np.int64)
     total, undecided = 0, np.full(IMAGES, True)
     while undecided.any():
-        total = next_total(drawn := total, block=40, max_draws=stopping.max_draws, growth=1.3)
+        total = next_total(drawn := total, batch=40, max_draws=stopping.max_draws, growth=1.3)
         k[undecided] += rng.binomial(total - drawn, truth[undecided])
         n[undecided] = total
         # Many images have the same votes: decide each kind once.
@@ -186,4 +187,4 @@ def test_an_easy_radius_takes_few_draws_and_is_certified() -> None:
     assert np.mean(n) < 300, "of 100,000 that the fixed procedure draws"
     kinds, kind = np.unique(np.stack([k, n, k0]), axis=1, return_inverse=True)
     bound = lower_bound(kinds[0], kinds[1], k0=kinds[2], n0=20, alpha=0.001)[kind]
-    assert (stats.radius(bound, sigma=0.5) >= 0.25).mean() > 0.998
+    assert (GAUSSIAN.radius(bound, sigma=0.5) >= 0.25).mean() > 0.998

@@ -93,12 +93,12 @@ def test_rounds_grow_in_whole_blocks_to_the_budget(
 ) -> None:
     totals = [0]
     while totals[-1] < max_draws:
-        totals.append(next_total(totals[-1], block=block, max_draws=max_draws, growth=growth))
+        totals.append(next_total(totals[-1], batch=block, max_draws=max_draws, growth=growth))
         assert totals[-1] > totals[-2]
     assert totals[-1] == max_draws
     assert all(total % block == 0 for total in totals[:-1])
     assert all(b <= a * growth + block for a, b in itertools.pairwise(totals))
-    assert next_total(max_draws + 3, block=block, max_draws=max_draws) == max_draws + 3
+    assert next_total(max_draws + 3, batch=block, max_draws=max_draws) == max_draws + 3
 
 
 # ---------------------------------------------------------------- refusals
@@ -143,8 +143,8 @@ def test_a_wrong_sigma_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"n": -1}, {"block": 0}, {"max_draws": 0}, {"growth": 0.5}, {"growth": math.nan}]
+    "wrong", [{"n": -1}, {"batch": 0}, {"max_draws": 0}, {"growth": 0.5}, {"growth": math.nan}]
 )
 def test_wrong_rounds_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        next_total(**{"n": 0, "block": 10, "max_draws": 100, **wrong})
+        next_total(**{"n": 0, "batch": 10, "max_draws": 100, **wrong})

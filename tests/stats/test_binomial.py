@@ -12,22 +12,33 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom, binomtest, norm
 
 from smoothmix.errors import UsageError
+from smoothmix.noise import GAUSSIAN
 from smoothmix.stats.binomial import (
     ABSTAIN,
-    draws_for,
     draws_to_predict,
-    largest_radius,
     lower_bound,
     predicted,
     prediction_p_value,
-    probability_for,
-    radius,
-    require_enough_draws,
     upper_bound,
 )
+from smoothmix.stats.guarantees import FixedDraws
 
 REPEATS = 200_000
+radius = GAUSSIAN.radius
+probability_for = GAUSSIAN.probability
 ALPHAS = st.floats(1e-6, 0.5)
+
+
+def largest_radius(n: int, *, alpha: float, sigma: float) -> float:
+    return FixedDraws(n, alpha=alpha).largest_radius(GAUSSIAN, sigma=sigma)
+
+
+def draws_for(wanted: float, *, alpha: float, sigma: float) -> int:
+    return FixedDraws(alpha=alpha).draws_for(wanted, GAUSSIAN, sigma=sigma)
+
+
+def require_enough_draws(n: int, *, alpha: float, sigma: float, wanted: float = 0.0) -> None:
+    FixedDraws(n, alpha=alpha).require_reach(GAUSSIAN, sigma=sigma, wanted=wanted)
 
 
 def tolerated(alpha: float) -> float:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import ncx2, norm
 
 from smoothmix.errors import UsageError
+from smoothmix.noise import NOISES
 from smoothmix.stats.input_dependent import (
-    NOISES,
     Row,
     log_worst_case,
     table,
@@ -285,7 +285,7 @@ def test_the_text_says_that_a_guarantee_is_gone_only_where_it_is() -> None:
     kept = input_dependent.study(mild, p=0.99, sigma=0.5, distance=0.5, figure=False)
     assert "gone" not in kept.text
     assert "In 2 dimensions that is more at 0.95 (0.9" in kept.text
-    bounds = [float(line.cells[5].text) for line in kept.grid.lines if line.cells[5].text]
+    bounds = [float(row.cells[5].shown) for row in kept.grid.rows if row.cells[5].shown]
     assert all(bound < 1 for bound in bounds)
 
 

@@ -33,7 +33,7 @@ TYPE_NAMES = {
 
 def to_table(settings: Any) -> dict[str, Any]:
     """A settings value as nested tables, without fields that are empty as by default."""
-    table: dict[str, Any] = _to_toml_value(settings)
+    table: dict[str, Any] = to_toml_value(settings)
     for field in fields(settings):
         key = key_of(field)
         if not field.default and table.get(key) in ("", [], {}):
@@ -46,14 +46,14 @@ def key_of(field: Field[Any]) -> str:
     return str(field.metadata.get("key", field.name))
 
 
-def _to_toml_value(value: Any) -> Any:
+def to_toml_value(value: Any) -> Any:
     """The value with lists for tuples and without None, for which TOML has no notation."""
     if is_dataclass(value):
         value = {key_of(field): getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {key: _to_toml_value(inner) for key, inner in value.items() if inner is not None}
+        return {key: to_toml_value(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, (list, tuple)):
-        return [_to_toml_value(item) for item in value]
+        return [to_toml_value(item) for item in value]
     return value
 
 
@@ -102,11 +102,20 @@ def _values(container: dict[str, Any] | list[Any]) -> list[Any]:
     return container
 
 
-def from_table(cls: type[T], table: Mapping[str, Any], *, where: str) -> T:
-    """A settings value from a table; `where` names the file in messages."""
+def from_table(
+    cls: type[T],
+    table: Mapping[str, Any],
+    *,
+    where: str,
+    known: Mapping[str, Any] | None = None,
+) -> T:
+    """A settings value from a table; `where` names the file in messages.
+
+    `known` holds fields that the caller has made of something else.
+    """
     hints = get_type_hints(cls)
     settings = _fields_by_key(cls)
-    values = {}
+    values = dict(known or {})
     for key, value in table.items():
         if key not in settings:
             raise UsageError(f"{where}: {unknown_name('setting', key, settings)}")

@@ -12,6 +12,7 @@ from smoothmix.analysis import metrics
 from smoothmix.analysis.measured import Floats, Ints, Measured
 from smoothmix.config import TESTED_ON_TRAINING
 from smoothmix.errors import UsageError
+from smoothmix.noise import GAUSSIAN
 
 FEW_IMAGES = 500
 """With fewer images, intervals of certified accuracy are wider than most differences of methods."""
@@ -34,6 +35,22 @@ def _certification(name: str) -> Callable[[Measured], str]:
     return get
 
 
+def _guarantee_setting(name: str) -> Callable[[Measured], str]:
+    def get(measured: Measured) -> str:
+        if measured.settings is None:
+            return NOT_RECORDED
+        return str(getattr(measured.settings.guarantee, name))
+
+    return get
+
+
+def _noise(measured: Measured) -> str:
+    # Cohen-style logs do not record their noise, which is always Gaussian.
+    if measured.settings is None:
+        return GAUSSIAN.words
+    return measured.settings.certification.noise.words
+
+
 def _sigma(measured: Measured) -> str:
     if measured.sigma is None:
         return NOT_RECORDED
@@ -43,7 +60,7 @@ def _sigma(measured: Measured) -> str:
 def _guarantee(measured: Measured) -> str:
     if measured.settings is None:
         return NOT_RECORDED
-    return measured.settings.guarantee
+    return measured.settings.guarantee.words
 
 
 def _data(measured: Measured) -> str:
@@ -68,8 +85,9 @@ DATA_SET = "the data set"
 
 COMPARED: Mapping[str, Callable[[Measured], str]] = {
     "sigma": _sigma,
-    "n0": _certification("n0"),
-    "alpha": _certification("alpha"),
+    "the noise": _noise,
+    "n0": _guarantee_setting("n0"),
+    "alpha": _guarantee_setting("alpha"),
     "the guarantee": _guarantee,
     "precision": _certification("precision"),
     DATA_SET: _data,

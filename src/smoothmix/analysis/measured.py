@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from smoothmix import certificates
 from smoothmix._io.files import read_limited
@@ -26,6 +25,7 @@ from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.certificates import Certificate, Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
+from smoothmix.noise import GAUSSIAN
 from smoothmix.runs.folder import RunFolder
 from smoothmix.stats.binomial import ABSTAIN
 
@@ -288,8 +288,8 @@ def _probabilities(file: Certificates, radius: Floats, sigma: float | None) -> F
         return np.array(list(map(_vote_share, file.rows)))
     if sigma is None:
         return np.full(len(radius), math.nan)
-    # A radius is sigma times the normal quantile of a lower bound on p_A.
-    return np.where(radius > 0, ndtr(radius / sigma), math.nan)
+    # Logs without votes are Cohen-style logs, whose noise is Gaussian.
+    return np.where(radius > 0, GAUSSIAN.probability(radius, sigma=sigma), math.nan)
 
 
 def _vote_share(row: Certificate) -> float:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from smoothmix._io.text import counted
-from smoothmix.certificates import Certificate, Certificates, settings_path
-from smoothmix.config import Certification
-from smoothmix.stats.anytime import Stopping, decided
+from smoothmix.certificates import Certificate, Certificates, Certification, settings_path
+from smoothmix.certificates.row import selected_votes, votes_of
 
 
 def remarks(file: Certificates, *, sigma: float | None, paper_rounding: bool) -> list[str]:
@@ -50,14 +49,14 @@ def _unfinished(file: Certificates) -> list[str]:
 
 def _stopped_early(file: Certificates) -> list[str]:
     """Anytime certification stops once its own question is answered, so other numbers are low."""
-    if file.settings is None or file.settings.stopping is None:
+    if file.settings is None or not file.settings.guarantee.holds_at_any_time:
         return []
     draws = np.mean([row.n or 0 for row in file.rows])
-    note = f"{file.settings.guarantee}, {draws:,.0f} per image on average"
-    if file.settings.stopping.radii:
+    note = f"{file.settings.guarantee.words}, {draws:,.0f} per image on average"
+    if file.settings.guarantee.radii:
         note += "; ACR and accuracy at other radii would be higher with more noise samples"
     notes = [note]
-    undecided = _count_undecided(file.rows, file.settings.certification, file.settings.stopping)
+    undecided = _count_undecided(file.rows, file.settings.certification)
     if undecided:
         notes.append(
             f"not decided: {undecided} of {counted(len(file.rows), 'image')} (stopped early for "
@@ -67,30 +66,16 @@ def _stopped_early(file: Certificates) -> list[str]:
     return notes
 
 
-def _count_undecided(
-    rows: Sequence[Certificate], certification: Certification, stopping: Stopping
-) -> int:
+def _count_undecided(rows: Sequence[Certificate], certification: Certification) -> int:
     """How many images had too few noise samples by the file's own rules."""
-    votes = []
-    draws = []
-    selection_votes = []
+    images = []
     for row in rows:
         # Images that selection skipped, or that have no votes on record, say nothing.
         if row.selected is None or not (row.n and row.counts and row.selection_counts):
             continue
-        votes.append(row.counts.get(row.selected, 0))
-        draws.append(row.n)
-        selection_votes.append(row.selection_counts.get(row.selected, 0))
-    if not votes:
-        return 0
-    enough = decided(
-        np.array(votes),
-        np.array(draws),
-        k0=np.array(selection_votes),
-        n0=certification.n0,
-        alpha=certification.alpha,
-        sigma=certification.sigma,
-        stopping=stopping,
+        images.append(votes_of(row))
+    enough = certification.guarantee.enough(
+        selected_votes(images), certification.noise, sigma=certification.sigma
     )
     return int((~enough).sum())
 

@@ -1,9 +1,10 @@
 """Certificates: rows and files, which anyone can read and check without a network. No torch."""
 
+from smoothmix.certificates.certification import Certification
 from smoothmix.certificates.file import Certificates, Writer, read, writing
 from smoothmix.certificates.row import (
+    COHEN_COLUMNS,
     COLUMNS,
-    FIELD_COLUMNS,
     Certificate,
     dense,
     from_votes,
@@ -13,7 +14,7 @@ from smoothmix.certificates.selection import Selection
 from smoothmix.certificates.settings import FileSettings, settings_path
 from smoothmix.certificates.tools import (
     Verification,
-    export_field_log,
+    export_cohen_log,
     merge,
     recompute,
     save,
@@ -22,15 +23,16 @@ from smoothmix.certificates.tools import (
 
 __all__ = [
     "COLUMNS",
-    "FIELD_COLUMNS",
+    "COHEN_COLUMNS",
     "Certificate",
     "Certificates",
+    "Certification",
     "FileSettings",
     "Selection",
     "Verification",
     "Writer",
     "dense",
-    "export_field_log",
+    "export_cohen_log",
     "from_votes",
     "merge",
     "read",

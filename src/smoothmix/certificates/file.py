@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from smoothmix._io.files import FileTooLargeError, read_unpacked
 from smoothmix._io.locks import exclusive
-from smoothmix.certificates.row import COLUMNS, FIELD_COLUMNS, Certificate, from_cells, to_line
+from smoothmix.certificates.row import COHEN_COLUMNS, COLUMNS, Certificate, from_cells, to_line
 from smoothmix.certificates.settings import (
     MOST_IMAGES,
     FileSettings,
@@ -176,7 +176,7 @@ def _parse_last_line(line: str, header: list[str], where: str) -> Certificate | 
 
 def _check_header(header: list[str], path: Path) -> None:
     # Votes tell our files from logs of other tools. Columns may stand in any order.
-    expected = COLUMNS if "counts" in header else FIELD_COLUMNS
+    expected = COLUMNS if "counts" in header else COHEN_COLUMNS
     lacking = [name for name in expected if name not in header]
     if lacking:
         raise CertificateError(

@@ -11,12 +11,12 @@ import warnings
 from pathlib import Path
 
 from smoothmix._io.locks import is_held
+from smoothmix.certificates.certification import Certification
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.partial import Journal, PartialVotes
 from smoothmix.certificates.row import Certificate
 from smoothmix.certificates.settings import FileSettings, differences, settings_path
 from smoothmix.errors import SmoothmixError
-from smoothmix.stats.anytime import next_total
 
 
 def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> None:
@@ -70,9 +70,9 @@ def _can_be_resumed(row: Certificate, settings: FileSettings) -> bool:
     return (
         row.idx in settings.indices
         and max(classes) < settings.num_classes
-        and sum(row.selection_counts.values()) == certification.n0
-        and sum(row.counts.values()) == row.n <= certification.n
-        and (row.n % certification.batch == 0 or row.n == certification.n)
+        and sum(row.selection_counts.values()) == certification.guarantee.n0
+        and sum(row.counts.values()) == row.n <= certification.guarantee.max_draws
+        and (row.n % certification.batch == 0 or row.n == certification.guarantee.max_draws)
     )
 
 
@@ -82,16 +82,16 @@ def _is_surely_unfinished(row: Certificate, settings: FileSettings) -> bool:
     certification = settings.certification
     if row.n == 0:
         return not (certification.skip_wrong and row.selected != row.label)
-    if settings.stopping is not None:
-        return not _is_checked_after(row.n, settings)
+    guarantee = certification.guarantee
+    if guarantee.holds_at_any_time:
+        return not _is_checked_after(row.n, certification)
     # An early stop of an image that is sure to abstain looks like an unfinished one.
-    return row.n < certification.n and not certification.stop_abstaining
+    return bool(guarantee.draws_problem(row.n))
 
 
-def _is_checked_after(draws: int, settings: FileSettings) -> bool:
+def _is_checked_after(draws: int, certification: Certification) -> bool:
     """Whether stopping rules are checked after so many draws: only then is an image finished."""
-    certification = settings.certification
     checked = 0
     while checked < draws:
-        checked = next_total(checked, block=certification.batch, max_draws=certification.n)
+        checked = certification.guarantee.next_check(checked, batch=certification.batch)
     return checked == draws

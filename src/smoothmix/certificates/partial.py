@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
-from smoothmix._io.toml import to_table
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
-from smoothmix.certificates.settings import FileSettings, same_outcome
+from smoothmix.certificates.settings import FileSettings, same_outcome, to_tables
 from smoothmix.config import require
 from smoothmix.errors import SmoothmixError
 
@@ -38,11 +37,11 @@ SUFFIX = ".partial-votes"
 LONGEST_LINE = 2**20
 """Bytes: votes for a hundred thousand classes fit."""
 
-VOTE_SETTINGS = ("model_hash", "data_hash", "num_classes", "engine", "noise")
+VOTE_SETTINGS = ("model_hash", "data_hash", "num_classes", "engine", "noise", "distribution")
 VOTE_CERTIFICATION = ("sigma", "n0", "seed", "block", "precision")
 """Keys of certificates.toml that decide how each draw of an image votes."""
 
-RULE_SETTINGS = ("mode", "stopping")
+RULE_SETTINGS = ("mode", "stopping", "guarantee")
 RULE_CERTIFICATION = ("n", "alpha", "skip_wrong", "stop_abstaining")
 """Keys that decide after how many draws an image is finished."""
 
@@ -96,7 +95,7 @@ def rules_digest(settings: FileSettings) -> str:
 
 def _digest(settings: FileSettings, own: Iterable[str], certification: Iterable[str]) -> str:
     # By the keys of certificates.toml, which do not change with the code.
-    table = to_table(settings)
+    table = to_tables(settings)
     chosen = {key: table.get(key) for key in own}
     for key in certification:
         chosen[f"certification.{key}"] = table["certification"].get(key)
@@ -186,7 +185,8 @@ class Journal:
     def _sum(self, lines: Sequence[_VotesLine]) -> PartialVotes | None:
         """All votes of one image that can be used; None if its selection is not complete."""
         certification = self.settings.certification
-        n0 = certification.n0
+        n0 = certification.guarantee.n0
+        max_draws = certification.guarantee.max_draws
         selections = [line for line in lines if line.domain == "selection"]
         selection = _joined(selections, lambda stop: stop == n0)
         if selection is None:
@@ -195,9 +195,9 @@ class Journal:
         # A resumed image must see the same batches as one that never stopped, so that rounding is
         # the same: only whole batches can be resumed from, or an image with all its draws.
         def is_resumable(stop: int) -> bool:
-            if stop > certification.n:
+            if stop > max_draws:
                 return False
-            return stop % certification.batch == 0 or stop == certification.n
+            return stop % certification.batch == 0 or stop == max_draws
 
         estimations = [line for line in lines if line.domain == "estimation"]
         estimation = _joined(estimations, is_resumable)

@@ -1,43 +1,51 @@
-"""One image's certificate, as a value and as a line of the file."""
+"""The certificate of one image, as a value and as a line of the file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Decimal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothmix.config import Mode
+from smoothmix.certificates.certification import Certification
 from smoothmix.errors import CertificateError
-from smoothmix.stats import anytime
-from smoothmix.stats.binomial import ABSTAIN, lower_bound, radius
+from smoothmix.stats.binomial import ABSTAIN
+from smoothmix.stats.guarantees import SelectedVotes
 
-FIELD_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-"""The columns of the field's own logs, in their order."""
+COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""The columns of Cohen-style logs, in their order."""
 
-COLUMNS = (*FIELD_COLUMNS, "p_lower", "n", "counts", "selected", "selection_counts")
-"""The columns of our files: the field's, then what a reader needs to compute them again."""
+VOTE_COLUMNS = ("p_lower", "n", "counts", "selected", "selection_counts")
+"""The columns that a reader needs to compute the others again."""
+
+COLUMNS = (*COHEN_COLUMNS, *VOTE_COLUMNS)
+"""The columns of our files."""
 
 DECIMALS = Decimal("0.000001")
 WHOLE = 2.0**52
-"""From here on floating-point numbers are whole."""
+"""All floating-point numbers from here on are whole."""
 
 LARGEST_RADIUS = 1e12
 """A larger number is no distance between images."""
+
 MOST_CLASSES = 2**31
 MOST_VOTES = 2**53
 """Counts up to this are exact as floating-point numbers."""
 
+LONGEST_QUOTE = 80
+"""Characters of a damaged cell that a message shows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """One row: what was voted, and what follows from it."""
+    """One row: the votes for an image, and what follows from them."""
 
     idx: int
     label: int
+    """The true class."""
     predict: int
     """The certified class, or -1 for abstention."""
     radius: float
@@ -48,12 +56,35 @@ class Certificate:
     counts: Mapping[int, int] | None = None
     selected: int | None = None
     selection_counts: Mapping[int, int] | None = None
-    """The last five are None in a row from a log that has the field's six columns only."""
+    """The last five are None in a row of a Cohen-style log, which has six columns only."""
 
     @property
     def has_votes(self) -> bool:
         """Whether the row carries the votes that it was computed from."""
         return self.counts is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageVotes:
+    """The votes for one image, by class."""
+
+    idx: int
+    label: int
+    """The true class."""
+    selection_counts: Mapping[int, int]
+    counts: Mapping[int, int]
+    """Estimation votes; none where a wrong image was skipped."""
+    seconds: float = math.nan
+
+    @property
+    def selected(self) -> int:
+        """The class that the selection draws chose."""
+        return top_class(self.selection_counts)
+
+    @property
+    def drawn(self) -> int:
+        """Estimation draws."""
+        return sum(self.counts.values())
 
 
 def from_votes(
@@ -62,57 +93,79 @@ def from_votes(
     selection_counts: Mapping[int, int],
     counts: Mapping[int, int],
     *,
-    sigma: float,
-    alpha: float,
+    certification: Certification,
     seconds: float = math.nan,
-    mode: Mode = "exact",
-    planned: int | None = None,
-    bound: float | None = None,
 ) -> Certificate:
-    """The certificate that these votes give. No estimation votes means that none were drawn: a skipped wrong image.
-
-    In exact mode, fewer votes than `planned` mean that drawing stopped because abstention had become certain. `bound`
-    is the bound on p_A that the votes give, where it is known already: for many images at once it is faster.
-    """
-    selected = top_class(selection_counts)
-    n = sum(counts.values())
-    if bound is None:
-        bound = _bound(
-            counts.get(selected, 0), n, selection_counts, selected, alpha=alpha, mode=mode
-        )
-    if mode == "exact" and planned is not None and n < planned:
-        bound = 0.0
-    certified = bound > 0.5
-    # Without draws nothing is known; a wrong class that was skipped may be told, since it counts for nothing.
-    predict = selected if certified or (n == 0 and selected != label) else ABSTAIN
-    return Certificate(
+    """The certificate that follows from the votes for one image."""
+    image = ImageVotes(
         idx=idx,
         label=label,
-        predict=predict,
-        radius=round_down(float(radius(bound, sigma=sigma))) if certified else 0.0,
-        correct=predict == label,
-        seconds=seconds,
-        p_lower=round_down(bound),
-        n=n,
-        counts=counts,
-        selected=selected,
         selection_counts=selection_counts,
+        counts=counts,
+        seconds=seconds,
+    )
+    (row,) = certificates_of([image], certification)
+    return row
+
+
+def certificates_of(
+    images: Sequence[ImageVotes], certification: Certification
+) -> list[Certificate]:
+    """The certificates that follow from the votes for several images."""
+    # The bounds of all images are computed at once, which is much faster in mode anytime.
+    bounds = certification.guarantee.lower_bound(selected_votes(images))
+    radii = certification.noise.radius(bounds, sigma=certification.sigma)
+    rows = []
+    for image, bound, radius in zip(images, bounds, radii, strict=True):
+        rows.append(_certificate(image, float(bound), float(radius)))
+    return rows
+
+
+def selected_votes(images: Sequence[ImageVotes]) -> SelectedVotes:
+    """The votes for the selected class of each image, for a guarantee to judge."""
+    votes = np.zeros((4, len(images)), dtype=np.int64)
+    for column, image in enumerate(images):
+        votes[:, column] = (
+            image.counts.get(image.selected, 0),
+            image.drawn,
+            image.selection_counts[image.selected],
+            sum(image.selection_counts.values()),
+        )
+    return SelectedVotes(*votes)
+
+
+def _certificate(image: ImageVotes, bound: float, radius: float) -> Certificate:
+    certified = bound > 0.5
+    # Without draws nothing is known. The class of a skipped wrong image is still shown, since such
+    # an image counts for nothing.
+    skipped = image.drawn == 0 and image.selected != image.label
+    predict = image.selected if certified or skipped else ABSTAIN
+    return Certificate(
+        idx=image.idx,
+        label=image.label,
+        predict=predict,
+        radius=round_down(radius),
+        correct=predict == image.label,
+        seconds=image.seconds,
+        p_lower=round_down(bound),
+        n=image.drawn,
+        counts=image.counts,
+        selected=image.selected,
+        selection_counts=image.selection_counts,
     )
 
 
-def _bound(
-    k: int, n: int, selection: Mapping[int, int], selected: int, *, alpha: float, mode: Mode
-) -> float:
-    """What the probability of the selected class is at least, by the guarantee asked for."""
-    if n == 0:
-        return 0.0
-    if mode == "anytime":
-        return float(
-            anytime.lower_bound(
-                k, n, k0=selection[selected], n0=sum(selection.values()), alpha=alpha
-            )
-        )
-    return float(lower_bound(k, n, alpha=alpha))
+def votes_of(row: Certificate) -> ImageVotes:
+    """The votes that a row carries."""
+    assert row.counts is not None
+    assert row.selection_counts is not None
+    return ImageVotes(
+        idx=row.idx,
+        label=row.label,
+        selection_counts=row.selection_counts,
+        counts=row.counts,
+        seconds=row.seconds,
+    )
 
 
 def top_class(counts: Mapping[int, int]) -> int:
@@ -127,7 +180,7 @@ def sparse(votes: ArrayLike) -> dict[int, int]:
 
 
 def dense(votes: Mapping[int, int] | None, num_classes: int) -> NDArray[np.int64]:
-    """Votes as an array with a place for every class; zeros where none are known.
+    """Votes as an array with one element per class; zeros where none are known.
 
     >>> dense({1: 5}, 3).tolist()
     [0, 5, 0]
@@ -139,14 +192,13 @@ def dense(votes: Mapping[int, int] | None, num_classes: int) -> NDArray[np.int64
 
 
 def round_down(value: float) -> float:
-    """The value cut after six decimals: what a file may claim is never more than what was proved.
+    """The value cut after six decimals: a file never claims more than what was proved.
 
     >>> round_down(0.9999999)
     0.999999
     """
-    if (
-        not abs(value) < WHOLE
-    ):  # what has no decimals has none to lose, and not a number stays what it is
+    # Large numbers have no decimals to cut, and nan stays nan.
+    if not abs(value) < WHOLE:
         return value
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
@@ -155,24 +207,25 @@ def to_line(row: Certificate) -> str:
     """The row as a line of our file, newline included."""
     if row.counts is None or row.selection_counts is None or row.p_lower is None:
         raise CertificateError(
-            f"image {row.idx} has no votes, so it cannot be written as a certificate of ours"
+            f"image {row.idx} has no votes: it cannot be written to a certificate file"
         )
-    ours = (
+    cells = (
+        *_cohen_cells(row),
         f"{row.p_lower:.6f}",
         row.n,
         votes_text(row.counts),
         row.selected,
         votes_text(row.selection_counts),
     )
-    return "\t".join(map(str, (*_field_cells(row), *ours))) + "\n"
+    return "\t".join(map(str, cells)) + "\n"
 
 
-def to_field_line(row: Certificate) -> str:
-    """The row as a line of the field's six-column log. The radius keeps six decimals, rounded down."""
-    return "\t".join(map(str, _field_cells(row))) + "\n"
+def to_cohen_line(row: Certificate) -> str:
+    """The row as a line of a Cohen-style log. The radius keeps six decimals, rounded down."""
+    return "\t".join(map(str, _cohen_cells(row))) + "\n"
 
 
-def _field_cells(row: Certificate) -> tuple[object, ...]:
+def _cohen_cells(row: Certificate) -> tuple[object, ...]:
     return (
         row.idx,
         row.label,
@@ -184,9 +237,7 @@ def _field_cells(row: Certificate) -> tuple[object, ...]:
 
 
 def from_cells(cells: Mapping[str, str]) -> Certificate:
-    """The row that a line's cells, by column name, say; ValueError where a cell makes no sense."""
-    if "counts" in cells and not cells["selection_counts"]:
-        raise ValueError("selection_counts is empty")
+    """The row in a line's cells, given by column name; ValueError where a cell makes no sense."""
     row = Certificate(
         idx=_whole(cells, "idx", least=0),
         label=_whole(cells, "label", least=0),
@@ -194,16 +245,21 @@ def from_cells(cells: Mapping[str, str]) -> Certificate:
         radius=_number(cells, "radius", highest=LARGEST_RADIUS),
         correct=_truth(cells["correct"]),
         seconds=seconds_from(cells.get("time", "")),
-        **(_vote_cells(cells) if "counts" in cells else {}),  # type: ignore[arg-type]
+        **_vote_cells(cells),  # type: ignore[arg-type]
     )
     if row.correct != (row.predict == row.label):
         raise ValueError(
-            f"correct is {int(row.correct)}, but the label is {row.label} and the prediction {row.predict}"
+            f"correct is {int(row.correct)}, but the label is {row.label} "
+            f"and the prediction {row.predict}"
         )
     return row
 
 
 def _vote_cells(cells: Mapping[str, str]) -> dict[str, object]:
+    if "counts" not in cells:
+        return {}
+    if not cells["selection_counts"]:
+        raise ValueError("selection_counts is empty")
     return {
         "p_lower": _number(cells, "p_lower", highest=1.0),
         "n": _whole(cells, "n", least=0),
@@ -225,33 +281,33 @@ def votes_from(text: str) -> dict[int, int]:
     {3: 95, 7: 5}
     """
     votes: dict[int, int] = {}
-    for pair in text.split(",") if text else ():
-        c, colon, count = pair.partition(":")
-        if (
-            not (colon and c.isascii() and c.isdigit() and count.isascii() and count.isdigit())
-            or int(c) in votes
-        ):
+    if not text:
+        return votes
+    for pair in text.split(","):
+        c, _, count = pair.partition(":")
+        if not (_is_digits(c) and _is_digits(count)) or int(c) in votes:
             raise ValueError(
-                f"votes must read class:count,... with each class once, got {text[:80]!r}"
+                f"votes must read class:count,... with each class once, got {_quoted(text)}"
             )
         votes[int(c)] = int(count)
-    if max(votes, default=0) >= MOST_CLASSES or sum(votes.values()) > MOST_VOTES:
-        raise ValueError(f"votes beyond what can be counted: {text[:80]!r}")
+    if max(votes) >= MOST_CLASSES or sum(votes.values()) > MOST_VOTES:
+        raise ValueError(f"votes beyond what can be counted: {_quoted(text)}")
     return votes
 
 
 def seconds_from(text: str) -> float:
-    """Seconds from a number or from the field's `h:mm:ss.s`; nan where there is no time to be read.
+    """Seconds from a number or from `h:mm:ss.s`; nan where no time can be read.
 
     >>> seconds_from("0:01:02.5"), seconds_from("2.5")
     (62.5, 2.5)
     """
+    days, separator, clock = text.replace(" days, ", " day, ").rpartition(" day, ")
     try:
-        days, comma, clock = text.replace(" days, ", " day, ").rpartition(" day, ")
         seconds = 0.0
         for part in clock.split(":"):
             seconds = 60 * seconds + float(part)
-        seconds += 86_400 * float(days) if comma else 0.0
+        if separator:
+            seconds += 86_400 * float(days)
     except ValueError:
         return math.nan
     return seconds
@@ -259,12 +315,10 @@ def seconds_from(text: str) -> float:
 
 def _whole(cells: Mapping[str, str], name: str, *, least: int) -> int:
     text = cells[name].strip()
-    value = (
-        int(text) if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() else None
-    )
-    if value is None or not least <= value < 2**62:
-        raise ValueError(f"{name} must be a whole number of {least} or more, got {text[:80]!r}")
-    return value
+    # Python reads more as whole numbers than any file of certificates has, such as 1_000.
+    if _is_digits(text.removeprefix("-")) and least <= int(text) < 2**62:
+        return int(text)
+    raise ValueError(f"{name} must be a whole number of {least} or more, got {_quoted(text)}")
 
 
 def _number(cells: Mapping[str, str], name: str, *, highest: float) -> float:
@@ -273,14 +327,22 @@ def _number(cells: Mapping[str, str], name: str, *, highest: float) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (0 <= value <= highest and math.isfinite(value)):
-        most = f" and {highest:g} at most" if value > highest else ""
-        raise ValueError(f"{name} must be a number of zero or more{most}, got {text[:80]!r}")
-    return value
+    if 0 <= value <= highest:
+        return value
+    most = f" and {highest:g} at most" if value > highest else ""
+    raise ValueError(f"{name} must be a number of zero or more{most}, got {_quoted(text)}")
 
 
 def _truth(text: str) -> bool:
     truths = {"1": True, "0": False, "True": True, "False": False}
     if text.strip() not in truths:
-        raise ValueError(f"correct must be 0 or 1, got {text[:80]!r}")
+        raise ValueError(f"correct must be 0 or 1, got {_quoted(text)}")
     return truths[text.strip()]
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _quoted(text: str) -> str:
+    return repr(text[:LONGEST_QUOTE])

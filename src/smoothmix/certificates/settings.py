@@ -1,4 +1,4 @@
-"""What a certificate file was made with: the TOML beside it."""
+"""The settings of a certificate file, in the TOML file beside it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
+
+import tomli_w
 
 from smoothmix._io.files import atomic_write
-from smoothmix._io.toml import from_table, read_toml, to_toml
-from smoothmix.config import MODES, Certification, Mode, require
+from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
+from smoothmix.certificates.certification import Certification
+from smoothmix.config import Precision, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
-from smoothmix.stats import anytime
-from smoothmix.stats import binomial as stats
-from smoothmix.stats.anytime import Stopping
+from smoothmix.noise import GAUSSIAN, NOISES, Noise
+from smoothmix.stats.guarantees import GUARANTEE, GUARANTEES, FixedDraws, Guarantee
 from smoothmix.version import __version__
 
 FORMAT = 1
 
 MOST_IMAGES = 2_000_000
-"""ImageNet's training split has 1.3 million. Rows are held in memory, and images without one are listed one by one."""
+"""ImageNet's training split has 1.3 million. Rows are held in memory, and missing ones listed."""
+
+FREE = ("images", "versions", "weights", "data_note")
+"""Settings in which two parts of one file may differ: none of them changes a row."""
+
+CLOSE_LOGITS = 1e-3
+"""Relative difference of probes that rounding explains: another processor, another library."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSettings:
-    """Everything that decides the rows of a certificate file, and which images it is to hold."""
+    """Everything that decides the rows of a certificate file, and which images it holds."""
 
     certification: Certification
     """The noise, the draws and the guarantee."""
-
-    mode: Mode = "exact"
-    """The guarantee's kind: `exact` is a fixed number of draws, `anytime` holds whenever drawing stops."""
-
-    stopping: Stopping | None = None
-    """When an image has had enough draws, in mode `anytime`; None in mode `exact`."""
 
     model: str
     """Name of the network, or where it came from."""
@@ -45,31 +48,31 @@ class FileSettings:
     """SHA-256 of its weights."""
 
     weights: str = ""
-    """Where they were read from, if the network does not come with them."""
+    """Where the weights were read from, if the network does not come with them."""
 
     data: str
     """Name of the data set."""
 
     split: str
-    """Which part of it."""
+    """Which part of the data set."""
 
     data_hash: str
-    """Fingerprint of its images and labels."""
+    """Fingerprint of the images and labels."""
 
     data_note: str = ""
-    """What of it was not there, if only a part was."""
+    """What was missing, if only a part of the data set was available."""
 
     num_classes: int
-    """Classes the network tells apart."""
+    """Classes of the network."""
 
     skip: int = 1
     """Every how many images one is certified, from image 0 on."""
 
     images: int
-    """How many images the whole run is to hold."""
+    """How many images all parts of the run hold together."""
 
     shard: str = ""
-    """Which part of them this file is to hold: `2/3` is every third, from the second on; empty means all."""
+    """The part that this file holds: `2/3` is every third image from the second on; empty is all."""
 
     engine: str
     """What runs the network."""
@@ -80,71 +83,183 @@ class FileSettings:
     Empty where the network does not repeat its logits.
     """
 
-    noise: str
-    """The way noise is addressed."""
+    noise_scheme: str = field(metadata={"key": "noise"})
+    """How the random numbers of the noise are addressed."""
 
     format: int = FORMAT
     """Version of the file's format."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Of the software that wrote it, for the record."""
+    """Versions of the software that wrote the file, for the record."""
 
     def __post_init__(self) -> None:
         require(
             self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}"
         )
-        require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
-        require(self.images >= 1, f"images must be at least 1, got {self.images}")
-        require(
-            self.images <= MOST_IMAGES, f"images must be at most {MOST_IMAGES:,}, got {self.images}"
-        )
-        require(self.skip <= MOST_IMAGES, f"skip must be at most {MOST_IMAGES:,}, got {self.skip}")
-        require(self.mode in MODES, f"mode must be one of {', '.join(MODES)}, got {self.mode!r}")
-        require(
-            (self.mode == "anytime") == (self.stopping is not None),
-            f"mode {self.mode} does not go with its stopping",
-        )
-        budget = self.stopping.max_draws if self.stopping else self.certification.n
-        require(
-            budget == self.certification.n,
-            f"n is {self.certification.n}, but drawing may go on to {budget}",
-        )
+        for name in ("skip", "images"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} must be at least 1, got {value}")
+            require(value <= MOST_IMAGES, f"{name} must be at most {MOST_IMAGES:,}, got {value}")
+        require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         parse_shard(self.shard)
         _logits(self.probe)
-        require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
     def indices(self) -> range:
-        """The images that this file is to hold."""
+        """The images that this file holds once it is complete."""
         part, parts = parse_shard(self.shard)
         return range(0, self.images * self.skip, self.skip)[part - 1 :: parts]
 
     @property
-    def largest_radius(self) -> float:
-        """What the draws could certify at most: the cliff in every curve."""
-        how = self.certification
-        if self.mode == "exact":
-            return stats.largest_radius(how.n, alpha=how.alpha, sigma=how.sigma)
-        return anytime.largest_radius(how.n, n0=how.n0, alpha=how.alpha, sigma=how.sigma)
+    def guarantee(self) -> Guarantee:
+        """What each certificate promises."""
+        return self.certification.guarantee
 
     @property
-    def guarantee(self) -> str:
-        """What kind of guarantee the file gives, and how many draws stand behind it, in words."""
-        how = self.certification
-        if self.stopping is None:
-            return f"exact, n {how.n:,}"
-        rules = (
-            [f"radii {', '.join(f'{r:g}' for r in self.stopping.radii)} decided"]
-            if self.stopping.radii
-            else []
-        )
-        if self.stopping.tolerance is not None:
-            rules.append(f"the radius within {self.stopping.tolerance:g}")
-        return f"anytime, {' and '.join([*rules, f'at most {how.n:,} draws'])}"
+    def largest_radius(self) -> float:
+        """The largest radius that the draws can certify: every curve drops to 0 there."""
+        return self.certification.largest_radius
 
     def save(self, path: Path) -> None:
         """Write as TOML."""
-        atomic_write(path, to_toml(self).encode())
+        atomic_write(path, tomli_w.dumps(to_tables(self)).encode())
+
+
+# The layout of the TOML file. It is older than the values above, and stays as it is so that every
+# file can be read: the numbers of the guarantee stand in the table `certification`, its kind is
+# `mode`, its rules for stopping are the table `stopping`, and `block` is the batch.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CertificationTable:
+    sigma: float
+    n0: int = 100
+    n: int = 100_000
+    alpha: float = 0.001
+    seed: int = 0
+    block: int = 256
+    precision: Precision = "fp32"
+    skip_wrong: bool = False
+    stop_abstaining: bool = False
+
+
+SHARED_FIELDS = ("n0", "n", "alpha", "stop_abstaining")
+"""Fields of guarantees that stand in the table `certification`."""
+
+
+def to_tables(settings: FileSettings) -> dict[str, Any]:
+    """The settings as the tables of a TOML file."""
+    certification = settings.certification
+    guarantee = certification.guarantee
+    own_fields = to_toml_value(guarantee)
+    shared: dict[str, Any] = {"n": guarantee.max_draws}
+    for name in SHARED_FIELDS:
+        if name in own_fields:
+            shared[name] = own_fields.pop(name)
+    recorded = _CertificationTable(
+        sigma=certification.sigma,
+        seed=certification.seed,
+        block=certification.batch,
+        precision=certification.precision,
+        skip_wrong=certification.skip_wrong,
+        **shared,
+    )
+    tables: dict[str, Any] = {"certification": to_toml_value(recorded), "mode": guarantee.mode}
+    if "stopping" in own_fields:
+        tables["stopping"] = own_fields.pop("stopping")
+    # Only guarantees and noises from outside, or with settings, need tables of their own.
+    if own_fields:
+        tables["guarantee"] = own_fields
+    if certification.noise != GAUSSIAN:
+        noise = certification.noise
+        tables["distribution"] = {"name": noise.name, **to_toml_value(noise)}
+    others = to_table(settings)
+    del others["certification"]
+    return tables | others
+
+
+def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
+    """The settings in the tables of a TOML file; what makes no sense is refused by file and key."""
+    others = dict(tables)
+    recorded = from_table(
+        _CertificationTable,
+        _table(others.pop("certification", {}), where, "certification"),
+        where=f"{where}: certification",
+    )
+    guarantee = _guarantee(
+        recorded,
+        mode=others.pop("mode", FixedDraws.mode),
+        stopping=others.pop("stopping", None),
+        own_fields=_table(others.pop("guarantee", {}), where, "guarantee"),
+        where=where,
+    )
+    distribution = _table(others.pop("distribution", {}), where, "distribution")
+    try:
+        certification = Certification(
+            sigma=recorded.sigma,
+            guarantee=guarantee,
+            noise=_noise(distribution, where=where),
+            seed=recorded.seed,
+            batch=recorded.block,
+            precision=recorded.precision,
+            skip_wrong=recorded.skip_wrong,
+        )
+    except UsageError as error:
+        raise UsageError(f"{where}: certification: {error}") from None
+    return from_table(FileSettings, others, where=where, known={"certification": certification})
+
+
+def _guarantee(
+    recorded: _CertificationTable,
+    *,
+    mode: object,
+    stopping: object,
+    own_fields: Mapping[str, Any],
+    where: str,
+) -> Guarantee:
+    try:
+        kind = GUARANTEES[str(mode)]
+    except UsageError as error:
+        raise UsageError(f"{where}: mode: {error}") from None
+    values = dict(own_fields)
+    names = [each.name for each in fields(kind)]
+    for name in SHARED_FIELDS:
+        if name in names:
+            values[name] = getattr(recorded, name)
+    if stopping is not None:
+        values["stopping"] = stopping
+    require(
+        ("stopping" in values) == ("stopping" in names),
+        f"{where}: mode {kind.mode} does not go with the stopping rules that the file has or lacks",
+    )
+    guarantee = from_table(kind, values, where=f"{where}: certification")
+    require(
+        guarantee.max_draws == recorded.n,
+        f"{where}: n is {recorded.n}, but an image may get {guarantee.max_draws} draws",
+    )
+    require(
+        "stop_abstaining" in names or not recorded.stop_abstaining,
+        f"{where}: stop_abstaining goes with another mode than {kind.mode}",
+    )
+    return guarantee
+
+
+def _noise(distribution: Mapping[str, Any], *, where: str) -> Noise:
+    if not distribution:
+        return GAUSSIAN
+    values = dict(distribution)
+    name = values.pop("name", GAUSSIAN.name)
+    try:
+        kind = NOISES[str(name)]
+    except UsageError as error:
+        raise UsageError(f"{where}: distribution: {error}") from None
+    return from_table(kind, values, where=f"{where}: distribution")
+
+
+def _table(value: object, where: str, key: str) -> Mapping[str, Any]:
+    require(isinstance(value, Mapping), f"{where}: {key}: must be a table, got {value!r:.60}")
+    assert isinstance(value, Mapping)
+    return value
 
 
 def parse_shard(shard: str) -> tuple[int, int]:
@@ -160,13 +275,13 @@ def parse_shard(shard: str) -> tuple[int, int]:
 
 
 def settings_path(path: Path) -> Path:
-    """Where the settings of a certificate file are: certificates.toml beside certificates.tsv(.gz, .xz)."""
+    """The settings of a certificate file: certificates.toml beside certificates.tsv(.gz, .xz)."""
     name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
     return path.with_name(f"{name}.toml")
 
 
 def require_tsv(path: Path) -> Path:
-    """The path, if it is one that our files may have: the settings beside it are named after it."""
+    """The path, if a file of ours may have it: the settings beside it are named after it."""
     require(path.suffix == ".tsv", f"{path}: a certificate file must be named something.tsv")
     return path
 
@@ -177,65 +292,80 @@ def load_settings(path: Path) -> FileSettings | None:
     if not beside.exists():
         return None
     try:
-        return from_table(FileSettings, read_toml(beside), where=str(beside))
+        return from_tables(read_toml(beside), where=str(beside))
     except UsageError as error:
-        if not beside.exists():  # removed between the two looks
+        # Another process may have removed the file since the check above.
+        if not beside.exists():
             return None
         raise CertificateError(str(error)) from error
 
 
 def require_own_settings(path: Path) -> None:
-    """Refuse to write a certificate file whose settings would take the place of a file that is something else."""
+    """Refuse to write a certificate file whose settings would replace a file of another kind."""
     try:
         load_settings(path)
     except SmoothmixError as error:
         name = settings_path(path).name
         raise UsageError(
-            f"{path}: its settings go into {name}, which is there and is something else or damaged ({error}); "
-            "choose another --out"
+            f"{path}: its settings go into {name}, which exists and is something else or damaged "
+            f"({error}); choose another --out"
         ) from error
-
-
-FREE = ("images", "versions", "weights", "data_note")
-"""Settings in which two parts of one file may differ: none of them changes a row."""
 
 
 def differences(
     there: FileSettings, here: FileSettings, *, free: Sequence[str] = FREE
 ) -> list[str]:
-    """What differs between two settings, in words, apart from what is free to."""
-    pairs = [(f.name, getattr(there, f.name), getattr(here, f.name)) for f in fields(there)]
-    old_how, new_how = there.certification, here.certification
-    pairs += [(f.name, getattr(old_how, f.name), getattr(new_how, f.name)) for f in fields(old_how)]
-    same_data = there.data_hash == here.data_hash  # someone's own may have been moved
-    apart = (*free, "certification", "probe", *(["data"] if same_data else []))
-    found = [(name, old, new) for name, old, new in pairs if name not in apart and old != new]
-    if any(name in ("mode", "stopping") for name, _, _ in found):
-        told = ("mode", "stopping", "n")  # all of which the guarantee says in words
-        found = [
-            ("the guarantee", there.guarantee, here.guarantee),
-            *(line for line in found if line[0] not in told),
-        ]
-    said = [
-        f"{name} is {_text(name, old)} there and {_text(name, new)} here"
-        for name, old, new in found
-    ]
-    if there.model_hash == here.model_hash and not same_outcome(there.probe, here.probe):
-        said.append(
-            "the network has the same weights and gives other logits: its code or its settings have changed"
+    """The settings in which two files differ, as sentences, except for those in `free`.
+
+    `GUARANTEE` in `free` allows other rules for stopping.
+    """
+    apart = {*free, "certification", "probe", "guarantee"}
+    # The user's own data may have been moved.
+    if there.data_hash == here.data_hash:
+        apart.add("data")
+    pairs = _field_pairs(there, here) + _field_pairs(there.certification, here.certification)
+    pairs += there.guarantee.differences(here.guarantee)
+    found = []
+    for name, old, new in pairs:
+        if name not in apart and old != new:
+            found.append(f"{_plain(name)} is {_text(name, old)} there and {_text(name, new)} here")
+    same_weights = there.model_hash == here.model_hash
+    if same_weights and not same_outcome(there.probe, here.probe):
+        found.append(
+            "the network has the same weights and gives other logits: "
+            "its code or its settings have changed"
         )
-    return said
+    return found
+
+
+def _field_pairs(there: Any, here: Any) -> list[tuple[str, object, object]]:
+    return [
+        (each.name, getattr(there, each.name), getattr(here, each.name)) for each in fields(there)
+    ]
+
+
+def _plain(name: str) -> str:
+    return name.replace("noise_scheme", "the noise's scheme")
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, Noise):
+        return value.name
+    if name.endswith("_hash"):
+        return f"{str(value)[:12]}..."
+    return str(value) or "none"
 
 
 def same_outcome(there: str, here: str) -> bool:
     """Whether two probes are those of one network but for rounding, as far as both are known."""
-    old, new = _logits(there), _logits(here)
+    old = _logits(there)
+    new = _logits(here)
     if not old or not new:
         return True
-    largest = max(map(abs, old))
-    return len(old) == len(new) and all(
-        abs(a - b) <= 1e-3 * largest + 1e-6 for a, b in zip(old, new, strict=True)
-    )
+    if len(old) != len(new):
+        return False
+    allowed = CLOSE_LOGITS * max(map(abs, old)) + 1e-6
+    return all(abs(a - b) <= allowed for a, b in zip(old, new, strict=True))
 
 
 def _logits(text: str) -> list[float]:
@@ -243,27 +373,28 @@ def _logits(text: str) -> list[float]:
         found = [float(part) for part in text.split()]
     except ValueError:
         found = [math.nan]
-    require(
-        all(map(math.isfinite, found)),
-        f"trial must be numbers with blanks between them, got {text[:40]!r}",
-    )
+    finite = all(map(math.isfinite, found))
+    require(finite, f"trial must be numbers with blanks between them, got {text[:40]!r}")
     return found
 
 
 def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:
-    """Refuse to go on with a file that was begun otherwise."""
+    """Refuse to resume a file that was started with other settings."""
     found = differences(there, here)
-    if found:
-        both_anytime = there.mode == here.mode == "anytime"
-        only_rules = both_anytime and not differences(there, here, free=(*FREE, "stopping", "n"))
-        further = ", or --extend to draw further for its images" if only_rules else ""
-        raise UsageError(
-            f"{path}: was begun with other settings: {'; '.join(found)}; use them, or another --out{further}"
-        )
+    if not found:
+        return
+    hint = ""
+    only_rules_differ = not differences(there, here, free=(*FREE, GUARANTEE))
+    if only_rules_differ and not here.guarantee.extension_problem(there.guarantee):
+        hint = ", or --extend to draw further for its images"
+    raise UsageError(
+        f"{path}: was started with other settings: {'; '.join(found)}; "
+        f"use them, or another --out{hint}"
+    )
 
 
 def joined_versions(*versions: Mapping[str, str]) -> dict[str, str]:
-    """What software wrote any of several files, or went on with one, each version once.
+    """The software that wrote any of several files, or resumed one, each version once.
 
     >>> joined_versions({"torch": "2.10"}, {"torch": "2.10, 2.11", "numpy": "2.0"})
     {'torch': '2.10, 2.11', 'numpy': '2.0'}
@@ -281,12 +412,7 @@ def software_versions() -> dict[str, str]:
     for package in ("torch", "numpy", "scipy"):
         try:
             found[package] = version(package)
-        except (
-            PackageNotFoundError
-        ):  # pragma: no cover - certificates are read where torch is not installed
+        except PackageNotFoundError:  # pragma: no cover
+            # Certificates are also read where torch is not installed.
             continue
     return found
-
-
-def _text(name: str, value: object) -> str:
-    return f"{str(value)[:12]}..." if name.endswith("_hash") else str(value) or "none"

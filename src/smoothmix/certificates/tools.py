@@ -1,23 +1,21 @@
-"""What can be done with certificate files alone: check, merge, compute again at another alpha, export."""
+"""What can be done with certificate files alone: verify, merge, recompute, export."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
-
 from smoothmix._io.files import atomic_write
 from smoothmix.certificates.file import HEADER, Certificates
 from smoothmix.certificates.row import (
-    FIELD_COLUMNS,
+    COHEN_COLUMNS,
     Certificate,
-    from_votes,
-    to_field_line,
+    certificates_of,
+    to_cohen_line,
     to_line,
-    top_class,
+    votes_of,
 )
 from smoothmix.certificates.settings import (
     FileSettings,
@@ -29,7 +27,12 @@ from smoothmix.certificates.settings import (
 )
 from smoothmix.config import require_alpha
 from smoothmix.errors import CertificateError
-from smoothmix.stats import anytime
+
+FOLLOWING = ("selected", "predict", "correct", "p_lower", "radius")
+"""Cells of a row that follow from its votes."""
+
+SHOWN_IMAGES = 5
+"""Numbers of images that a message names one by one."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +47,19 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that is there is right."""
+        """Whether all rows of the file are right."""
         return not self.problems
 
 
 def verify(file: Certificates) -> Verification:
     """Compute every row again from its votes, and check the votes against the settings."""
     problems = list(_order_problems(file.rows))
-    if file.settings is None and any(row.has_votes for row in file.rows):
-        problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
+    recomputed = 0
     if file.settings is not None:
-        for row, bound in zip(file.rows, _bounds(file.rows, file.settings), strict=True):
-            problems.extend(
-                f"image {row.idx}: {problem}"
-                for problem in _row_problems(row, file.settings, bound)
-            )
-    recomputed = sum(row.has_votes for row in file.rows) if file.settings else 0
+        problems += _row_problems(file.rows, file.settings)
+        recomputed = sum(row.has_votes for row in file.rows)
+    elif any(row.has_votes for row in file.rows):
+        problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
     return Verification(len(file.rows), recomputed, tuple(problems), tuple(file.missing))
 
 
@@ -69,110 +69,81 @@ def _order_problems(rows: Sequence[Certificate]) -> Iterator[str]:
             yield f"image {after.idx} comes after image {before.idx}"
 
 
-def _row_problems(row: Certificate, settings: FileSettings, bound: float | None) -> Iterator[str]:
-    how = settings.certification
-    if not row.has_votes or row.counts is None or row.selection_counts is None:
+def _row_problems(rows: Sequence[Certificate], settings: FileSettings) -> list[str]:
+    """Problems of all rows, in their order."""
+    found: dict[int, list[str]] = {row.idx: list(_vote_problems(row, settings)) for row in rows}
+    # Rows whose votes do not add up give no certificate to compare with.
+    sound = [row for row in rows if _votes_add_up(row, settings)]
+    expected = certificates_of([votes_of(row) for row in sound], settings.certification)
+    for row, again in zip(sound, expected, strict=True):
+        for name in FOLLOWING:
+            claimed = getattr(row, name)
+            follows = getattr(again, name)
+            if claimed != follows:
+                found[row.idx].append(f"says {name} {claimed}, but its votes give {follows}")
+    return [f"image {idx}: {problem}" for idx, problems in found.items() for problem in problems]
+
+
+def _votes_add_up(row: Certificate, settings: FileSettings) -> bool:
+    if row.counts is None or row.selection_counts is None:
+        return False
+    selection_draws = sum(row.selection_counts.values())
+    return selection_draws == settings.guarantee.n0 and sum(row.counts.values()) == row.n
+
+
+def _vote_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
+    """What is wrong with the votes of a row, apart from what follows from them."""
+    if row.counts is None or row.selection_counts is None:
         yield "has no votes to check"
         return
     if row.idx not in settings.indices:
         yield f"is none of the {settings.images} images that the settings announce"
     if max(row.label, *row.counts, *row.selection_counts) >= settings.num_classes:
         yield f"has a class of {settings.num_classes} or more"
-    if sum(row.selection_counts.values()) != how.n0:
-        yield f"has {sum(row.selection_counts.values())} selection votes, not n0={how.n0}"
+    selection_draws = sum(row.selection_counts.values())
+    if selection_draws != settings.guarantee.n0:
+        yield f"has {selection_draws} selection votes, not n0={settings.guarantee.n0}"
         return
-    if sum(row.counts.values()) != row.n:
-        yield f"has {sum(row.counts.values())} votes, where it says n={row.n}"
+    draws = sum(row.counts.values())
+    if draws != row.n:
+        yield f"has {draws} votes, where it says n={row.n}"
         return
-    problem = _draws_problem(row, settings)
+    problem = _draws_problem(row, draws, settings)
     if problem:
         yield problem
-    again = _again(row, settings, bound)
-    for name in ("selected", "predict", "correct", "p_lower", "radius"):
-        said, follows = getattr(row, name), getattr(again, name)
-        if said != follows:
-            yield f"says {name} {said}, but its votes give {follows}"
 
 
-def _draws_problem(row: Certificate, settings: FileSettings) -> str:
-    """What is wrong with the number of draws; empty where nothing is."""
-    how = settings.certification
-    assert row.n is not None
-    if how.skip_wrong and row.selected != row.label:
-        return f"has n={row.n} draws, though its selected class is wrong" if row.n else ""
-    if settings.mode == "anytime":
-        return "has no draws" if row.n == 0 else ""
-    # A row that stopped early claims nothing, whatever alpha it is read at: only that it may is checked.
-    if row.n == how.n or (how.stop_abstaining and 0 < row.n < how.n):
-        return ""
-    return f"has n={row.n} draws, not {how.n}"
-
-
-def _bounds(rows: Sequence[Certificate], settings: FileSettings) -> list[float | None]:
-    """The anytime bounds of all rows at once; None where each is computed by itself, which is fast in exact mode."""
-    if settings.mode == "exact" or not all(row.has_votes and row.selection_counts for row in rows):
-        return [None] * len(rows)
-    how = settings.certification
-    # Draws as the votes have them: a row that claims another number is reported by itself.
-    counts = [
-        (_votes_for(row, row.counts), _draws(row.counts), _votes_for(row, row.selection_counts))
-        for row in rows
-    ]
-    votes, drawn, before = np.array(counts).T
-    sizes = np.array([_draws(row.selection_counts) for row in rows])
-    return [
-        float(bound)
-        for bound in anytime.lower_bound(votes, drawn, k0=before, n0=sizes, alpha=how.alpha)
-    ]
-
-
-def _draws(votes: Mapping[int, int] | None) -> int:
-    return sum((votes or {}).values())
-
-
-def _votes_for(row: Certificate, votes: Mapping[int, int] | None) -> int:
-    """For the class that the selection draws chose."""
-    return (votes or {}).get(top_class(row.selection_counts or {}), 0)
-
-
-def _again(row: Certificate, settings: FileSettings, bound: float | None) -> Certificate:
-    how = settings.certification
-    assert row.counts is not None
-    assert row.selection_counts is not None
-    return from_votes(
-        row.idx,
-        row.label,
-        row.selection_counts,
-        row.counts,
-        sigma=how.sigma,
-        alpha=how.alpha,
-        seconds=row.seconds,
-        mode=settings.mode,
-        planned=how.n,
-        bound=bound,
-    )
+def _draws_problem(row: Certificate, draws: int, settings: FileSettings) -> str:
+    """Why a row cannot have its number of draws; empty where it can."""
+    if settings.certification.skip_wrong and row.selected != row.label:
+        if draws == 0:
+            return ""
+        return f"has n={draws} draws, though its selected class is wrong"
+    return settings.guarantee.draws_problem(draws)
 
 
 def recompute(file: Certificates, *, alpha: float) -> Certificates:
     """The same votes at another failure probability.
 
-    A row whose draws were stopped because it was sure to abstain at the old one stays an abstention: where its draws
-    ended was decided by that, so nothing else may be read off them.
+    A row whose draws stopped early because abstention was certain stays an abstention: where its
+    draws ended depends on its votes, so nothing else may be read off them.
     """
     require_alpha(alpha)
     settings = _settings_of(file)
     if not all(row.has_votes for row in file.rows):
-        raise CertificateError(
-            f"{file.path}: has no votes, so nothing can be computed again from it"
-        )
-    settings = replace(settings, certification=replace(settings.certification, alpha=alpha))
-    bounds = _bounds(file.rows, settings)
-    rows = tuple(_again(row, settings, bound) for row, bound in zip(file.rows, bounds, strict=True))
-    return replace(file, rows=rows, settings=settings)
+        raise CertificateError(f"{file.path}: has no votes, so nothing can be recomputed from it")
+    guarantee = replace(settings.guarantee, alpha=alpha)
+    certification = replace(settings.certification, guarantee=guarantee)
+    rows = certificates_of([votes_of(row) for row in file.rows], certification)
+    settings = replace(settings, certification=certification)
+    return replace(file, rows=tuple(rows), settings=settings)
 
 
 def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
-    """The rows of several parts of one run, in the order of the images; gaps and doubles are refused."""
+    """The rows of several parts of one run, in the order of the images.
+
+    Images that are missing or that two files have are refused.
+    """
     first, *others = files
     for other in others:
         found = differences(_unsharded(first), _unsharded(other))
@@ -180,23 +151,31 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
             raise CertificateError(
                 f"{first.path} and {other.path} do not belong together: {'; '.join(found)}"
             )
-    merged: dict[int, tuple[Certificate, Path]] = {}
-    for file in files:
-        for row in file.rows:
-            if row.idx in merged:
-                raise CertificateError(
-                    f"image {row.idx} is in {merged[row.idx][1]} and in {file.path}"
-                )
-            merged[row.idx] = row, file.path
+    rows = _merged_rows(files)
     every = [_settings_of(file) for file in files]
-    versions = joined_versions(*(settings.versions for settings in every))
     settings = replace(
-        _unsharded(first), images=max(settings.images for settings in every), versions=versions
+        _unsharded(first),
+        images=max(settings.images for settings in every),
+        versions=joined_versions(*(settings.versions for settings in every)),
     )
-    whole = replace(first, rows=tuple(merged[i][0] for i in sorted(merged)), settings=settings)
+    whole = replace(first, rows=rows, settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
     return whole
+
+
+def _merged_rows(files: Sequence[Certificates]) -> tuple[Certificate, ...]:
+    rows: dict[int, Certificate] = {}
+    found_in: dict[int, Path] = {}
+    for file in files:
+        for row in file.rows:
+            if row.idx in rows:
+                raise CertificateError(
+                    f"image {row.idx} is in {found_in[row.idx]} and in {file.path}"
+                )
+            rows[row.idx] = row
+            found_in[row.idx] = file.path
+    return tuple(rows[idx] for idx in sorted(rows))
 
 
 def _unsharded(file: Certificates) -> FileSettings:
@@ -209,26 +188,33 @@ def some(indices: Sequence[int]) -> str:
     >>> some([1, 2, 3, 4, 5, 6, 7])
     '7 images (1, 2, 3, 4, 5, ...)'
     """
-    shown = ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
-    return f"{len(indices)} images ({shown})" if len(indices) > 1 else f"image {shown}"
+    shown = ", ".join(map(str, indices[:SHOWN_IMAGES]))
+    if len(indices) == 1:
+        return f"image {shown}"
+    if len(indices) > SHOWN_IMAGES:
+        shown += ", ..."
+    return f"{len(indices)} images ({shown})"
 
 
 def save(file: Certificates, path: Path) -> None:
-    """Write rows and settings as a certificate file of ours, whole or not at all."""
+    """Write rows and settings as a certificate file, completely or not at all."""
     settings = _settings_of(file)
     require_own_settings(require_tsv(path))
     settings.save(settings_path(path))
-    atomic_write(path, (HEADER + "".join(map(to_line, file.rows))).encode())
+    lines = "".join(map(to_line, file.rows))
+    atomic_write(path, (HEADER + lines).encode())
 
 
-def export_field_log(file: Certificates) -> str:
-    """The rows as the field's six-column log."""
-    return "\t".join(FIELD_COLUMNS) + "\n" + "".join(map(to_field_line, file.rows))
+def export_cohen_log(file: Certificates) -> str:
+    """The rows as a Cohen-style log of six columns."""
+    header = "\t".join(COHEN_COLUMNS) + "\n"
+    return header + "".join(map(to_cohen_line, file.rows))
 
 
 def _settings_of(file: Certificates) -> FileSettings:
     if file.settings is None:
         raise CertificateError(
-            f"{file.path}: has no {settings_path(file.path).name} beside it to say how it was made"
+            f"{file.path}: has no {settings_path(file.path).name} beside it, "
+            "so that nobody can tell how it was made"
         )
     return file.settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -15,6 +15,7 @@ from smoothmix._process.signals import Stopped
 from smoothmix.certificates import (
     Certificate,
     Certificates,
+    Certification,
     FileSettings,
     Selection,
     Writer,
@@ -25,15 +26,13 @@ from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import software_versions
 from smoothmix.certify.loop import DrawProgress, ImageToCertify, TimeLimit, certified_rows
-from smoothmix.certify.smoothed import Smoothed, require_reach
-from smoothmix.config import FUSED, Certification, Engine, require
+from smoothmix.certify.smoothed import Smoothed
+from smoothmix.config import FUSED, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
 from smoothmix.inference.guards import check_images, warn_of_doubts
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks import state_hash
-from smoothmix.noise import addresses as randomness
-from smoothmix.stats.anytime import Stopping
 
 ALL_IMAGES = Selection()
 
@@ -47,7 +46,6 @@ def certify_dataset(
     model_name: str,
     num_classes: int | None = None,
     selection: Selection = ALL_IMAGES,
-    stopping: Stopping | None = None,
     time_limit: TimeLimit | None = None,
     engine: Engine = "auto",
     on_progress: OnProgress = ignore_progress,
@@ -56,12 +54,12 @@ def certify_dataset(
 
     The network has `num_classes` outputs, by default as many as the data set has classes. A
     selection with a shard, such as `Selection(shard="2/3")`, certifies one part of the images;
-    `certificates.merge` merges the files. With `stopping`, the guarantee is the anytime one, and
-    each image gets only the draws that it needs; `time_limit` then limits the time.
+    `certificates.merge` merges the files. `time_limit` needs a guarantee that holds at any time,
+    such as `Anytime`.
     """
     require(
-        stopping is not None or time_limit is None,
-        "a time limit needs stopping rules: mode anytime",
+        time_limit is None or certification.guarantee.holds_at_any_time,
+        "a time limit needs a guarantee that holds at any time: mode anytime",
     )
     with open_classifier(
         model, dataset, certification, num_classes=num_classes, engine=engine
@@ -72,7 +70,6 @@ def certify_dataset(
             certification,
             model_name=model_name,
             selection=selection,
-            stopping=stopping,
         )
         return certify_file(
             sampler,
@@ -116,25 +113,17 @@ def file_settings(
     model_name: str,
     weights: str = "",
     selection: Selection = ALL_IMAGES,
-    stopping: Stopping | None = None,
 ) -> FileSettings:
     """The settings of a certificate file; refuses those that could never give a useful file.
 
     The network runs on an image here, so that its errors appear before there is any file.
     """
-    if stopping is not None:
-        # Whole batches only: an image that is drawn further later must see the same batches as one
-        # that never stopped.
-        draws = _rounded_up(stopping.max_draws, certification.batch)
-        stopping = replace(stopping, max_draws=draws)
-        certification = replace(certification, n=draws)
-    require_reach(certification, stopping)
+    certification = certification.in_whole_batches()
+    certification.require_reach()
     _check_labels(dataset, sampler.num_classes)
     sampler.check_network(dataset.shape)
     return FileSettings(
         certification=certification,
-        mode="anytime" if stopping else "exact",
-        stopping=stopping,
         model=model_name,
         model_hash=state_hash(sampler.model),
         weights=weights,
@@ -148,13 +137,9 @@ def file_settings(
         shard=selection.shard,
         engine=sampler.engine,
         probe=sampler.probe,
-        noise=randomness.SCHEME,
+        noise_scheme=certification.noise.scheme,
         versions=software_versions(),
     )
-
-
-def _rounded_up(number: int, step: int) -> int:
-    return step * -(-number // step)
 
 
 def _check_labels(dataset: Dataset, num_classes: int) -> None:
@@ -227,7 +212,6 @@ def certify_remaining(
         sampler,
         _images(dataset, remaining),
         settings.certification,
-        settings.stopping,
         time_limit=time_limit,
         earlier=earlier,
         partial=partial,
@@ -261,7 +245,7 @@ class _Report:
         self._unwritten = state.unwritten
         note = f"{state.active} active, {state.in_this_run:,} draws in this run"
         if self._has_fixed_draws:
-            planned = state.active * self.writer.settings.certification.n
+            planned = state.active * self.writer.settings.guarantee.max_draws
             note = f"{state.unwritten:,} of {planned:,} draws of the next"
         self._report(note)
 
@@ -273,13 +257,13 @@ class _Report:
 
     @property
     def _has_fixed_draws(self) -> bool:
-        return self.writer.settings.stopping is None
+        return not self.writer.settings.guarantee.holds_at_any_time
 
     def _report(self, note: str) -> None:
         done = float(len(self.writer.done))
         # How many draws an image needs is known beforehand only if all get the same number.
         if self._has_fixed_draws:
-            done += self._unwritten / self.writer.settings.certification.n
+            done += self._unwritten / self.writer.settings.guarantee.max_draws
         self.on_progress(Progress(done, len(self.writer.settings.indices), note))
 
 

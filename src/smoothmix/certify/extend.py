@@ -11,6 +11,7 @@ from smoothmix._io.locks import exclusive
 from smoothmix._process.progress import OnProgress, ignore_progress
 from smoothmix.certificates import (
     Certificates,
+    Certification,
     FileSettings,
     Selection,
     read,
@@ -30,11 +31,10 @@ from smoothmix.certify.dataset import (
     unfinished,
 )
 from smoothmix.certify.loop import TimeLimit
-from smoothmix.config import Certification, require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
 from smoothmix.inference.sampler import Sampler
-from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.guarantees import GUARANTEE, Guarantee
 
 
 def extend_dataset(
@@ -43,7 +43,6 @@ def extend_dataset(
     certification: Certification,
     *,
     path: Path,
-    stopping: Stopping,
     time_limit: TimeLimit | None = None,
     on_progress: OnProgress = ignore_progress,
 ) -> Certificates:
@@ -54,7 +53,7 @@ def extend_dataset(
     """
     require_tsv(path)
     with exclusive(path):
-        old = _verified(path)
+        old = _verified(path, certification.in_whole_batches().guarantee)
         assert old.settings is not None
         with open_classifier(
             model,
@@ -63,7 +62,7 @@ def extend_dataset(
             num_classes=old.settings.num_classes,
             engine=engine_for(old.settings),
         ) as sampler:
-            settings = _extended_settings(old, sampler, dataset, certification, stopping)
+            settings = _extended_settings(old, sampler, dataset, certification)
             return _extend(
                 old, sampler, dataset, settings, time_limit=time_limit, on_progress=on_progress
             )
@@ -108,18 +107,16 @@ def _extend(
     return read(new)
 
 
-def _verified(path: Path) -> Certificates:
+def _verified(path: Path, guarantee: Guarantee) -> Certificates:
     """The file, if it can be extended and its rows follow from their votes."""
     file = read(path)
     if file.settings is None:
         raise UsageError(
             f"{path}: has no {settings_path(path).name} beside it to say how it was made"
         )
-    if file.settings.mode != "anytime":
-        raise UsageError(
-            f"{path}: was made with a fixed number of draws; looking at the result before drawing "
-            "more is not the test that its guarantee rests on: certify again with --mode anytime"
-        )
+    problem = guarantee.extension_problem(file.settings.guarantee)
+    if problem:
+        raise UsageError(f"{path}: {problem}")
     problems = verify(file).problems
     if problems:
         raise UsageError(f"{path}: cannot be extended: {problems[0]}")
@@ -128,9 +125,9 @@ def _verified(path: Path) -> Certificates:
 
 def _refuse_another_extension(path: Path, new: Path, settings: FileSettings) -> None:
     existing = load_settings(new)
-    if existing is not None and existing.stopping != settings.stopping:
+    if existing is not None and existing.guarantee != settings.guarantee:
         raise UsageError(
-            f"{path}: an extension to {existing.guarantee} is not finished: finish it with the "
+            f"{path}: an extension to {existing.guarantee.words} is not finished: finish it with the "
             f"same options, or delete {new.name} and {settings_path(new).name}"
         )
 
@@ -140,7 +137,6 @@ def _extended_settings(
     sampler: Sampler,
     dataset: Dataset,
     certification: Certification,
-    stopping: Stopping,
 ) -> FileSettings:
     """The settings of a file that is drawn further, or why it cannot be."""
     before = old.settings
@@ -152,14 +148,8 @@ def _extended_settings(
         model_name=before.model,
         weights=before.weights,
         selection=Selection(skip=before.skip, maximum=before.images, shard=before.shard),
-        stopping=stopping,
     )
-    found = differences(before, after, free=(*FREE, "stopping", "n"))
+    found = differences(before, after, free=(*FREE, GUARANTEE))
     if found:
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
-    require(
-        after.certification.n >= before.certification.n,
-        f"{old.path}: allows {before.certification.n:,} draws per image: extending it takes at "
-        f"least as many, not {after.certification.n:,}",
-    )
     return replace(after, versions=continued_versions(old.path, before, after))

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothmix._process.signals import STOP_EXCEPTIONS
-from smoothmix.certificates import Certificate, dense, sparse
+from smoothmix.certificates import Certificate, Certification, dense, sparse
 from smoothmix.certificates.partial import PartialVotes
+from smoothmix.certify import schedule
 from smoothmix.certify.active import ActiveImage
-from smoothmix.certify.schedule import Rule, rule_of
-from smoothmix.config import Certification, require
+from smoothmix.config import require
 from smoothmix.errors import SmoothmixError
 from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.addresses import Domain
-from smoothmix.stats.anytime import Stopping
 
 IMAGES_PER_ACTIVE_IMAGE = 4
 """How many images may wait for their row per active one: rows are written in order, so a finished
@@ -89,7 +88,6 @@ def certified_rows(
     sampler: Sampler,
     images: Iterable[ImageToCertify],
     certification: Certification,
-    stopping: Stopping | None = None,
     *,
     time_limit: TimeLimit | None = None,
     earlier: Mapping[int, Certificate] | None = None,
@@ -99,15 +97,14 @@ def certified_rows(
 ) -> Generator[Certificate, None, None]:
     """The certificates of these images, in order; fewer if the time runs out.
 
-    With `stopping` the guarantee is the anytime one. `earlier` holds certificates of the same
-    images that are to be drawn further, and `partial` the votes of unfinished images: what these
-    have spent is not spent again. `save` gets the votes of unfinished images about once per minute,
-    when the time runs out, and when the run is asked to stop.
+    `earlier` holds certificates of the same images that are to be drawn further, and `partial` the
+    votes of unfinished images: what these have spent is not spent again. `save` gets the votes of
+    unfinished images about once per minute, when the time runs out, and when the run is asked to
+    stop.
     """
     loop = _Loop(
         sampler=sampler,
         certification=certification,
-        rule=rule_of(certification, stopping),
         limit=time_limit or TimeLimit(),
         earlier=earlier or {},
         partial=partial or {},
@@ -124,7 +121,6 @@ class _Loop:
 
     sampler: Sampler
     certification: Certification
-    rule: Rule
     limit: TimeLimit
     earlier: Mapping[int, Certificate]
     partial: Mapping[int, PartialVotes]
@@ -145,7 +141,7 @@ class _Loop:
 
     def rows(self, images: Iterator[ImageToCertify]) -> Generator[Certificate, None, None]:
         """Certify image after image, until all have a row or the time runs out."""
-        most_active = self.rule.together(self.sampler.threads)
+        most_active = schedule.active_images(self.certification, self.sampler.threads)
         images_left = True
         try:
             while images_left or self.unwritten:
@@ -205,14 +201,14 @@ class _Loop:
             active.seconds = partial.seconds
         # It is checked after as many draws as if it had never stopped.
         while active.next_check < active.drawn:
-            active.next_check = self.rule.next_check(active.next_check)
+            active.next_check = self._next_check(active.next_check)
         self.unwritten.append(active)
         return active
 
     def _select(self, new: Sequence[ActiveImage]) -> None:
         """Make the selection draws of images that have none."""
         fresh = [image for image in new if not image.selection.any()]
-        self._count(fresh, Domain.SELECTION, [self.certification.n0] * len(fresh))
+        self._count(fresh, Domain.SELECTION, [self.certification.guarantee.n0] * len(fresh))
         if self.certification.skip_wrong:
             for image in new:
                 image.active = image.selected == image.label
@@ -223,21 +219,24 @@ class _Loop:
         due = [image for image in self._active if 0 < image.drawn == image.next_check]
         if not due:
             return
-        for image, enough in zip(due, self.rule.enough(due), strict=True):
+        for image, enough in zip(due, schedule.have_enough(due, self.certification), strict=True):
             seconds = image.seconds - image.earlier_seconds
             image.active = not enough and seconds < self.limit.seconds_per_image
 
     def _finished_rows(self) -> list[Certificate]:
         """The certificates of the first images, up to the first one that is active."""
         finished = list(takewhile(lambda image: not image.active, self.unwritten))
-        return list(self.rule.rows(finished))
+        return schedule.rows_of(finished, self.certification)
+
+    def _next_check(self, drawn: int) -> int:
+        return schedule.next_check(drawn, self.certification)
 
     def _draw(self) -> None:
         """Draw for all active images until their next check."""
         active = self._active
         for image in active:
             if image.drawn == image.next_check:
-                image.next_check = self.rule.next_check(image.drawn)
+                image.next_check = self._next_check(image.drawn)
         self._count(active, Domain.ESTIMATION, [image.next_check for image in active])
 
     def _count(self, images: Sequence[ActiveImage], domain: Domain, stops: Sequence[int]) -> None:
@@ -314,7 +313,7 @@ class _Loop:
         votes = {}
         for image in self.unwritten:
             # A selection that was cut off by the end of the time is made again.
-            if image.selection.sum() == self.certification.n0:
+            if image.selection.sum() == self.certification.guarantee.n0:
                 votes[image.index] = PartialVotes(
                     selection_counts=sparse(image.selection),
                     counts=sparse(image.votes),

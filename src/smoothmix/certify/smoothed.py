@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothmix.certificates import Certificate, dense
+from smoothmix.certificates import Certificate, Certification, dense
 from smoothmix.certify.loop import ImageToCertify, certified_rows
 from smoothmix.config import (
-    Certification,
     Engine,
     Precision,
     require,
@@ -32,10 +31,11 @@ from smoothmix.inference.guards import check_images, check_network, doubts
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward
-from smoothmix.noise import addresses as randomness
+from smoothmix.noise import GAUSSIAN, Noise, fresh_seed
 from smoothmix.noise.addresses import Domain
-from smoothmix.stats.anytime import Stopping, largest_radius
-from smoothmix.stats.binomial import predicted, require_enough_draws, require_enough_to_predict
+from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.binomial import predicted, require_enough_to_predict
+from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
 
 NOISE_THREADS = 8
 """Most threads that make noise for a network on another device, whose forward passes take turns."""
@@ -65,7 +65,7 @@ class Certified:
 @final
 @dataclass(frozen=True)
 class Smoothed:
-    """A classifier smoothed by Gaussian noise: its most frequent class for noisy copies of an image.
+    """A classifier smoothed by noise: its most frequent class for noisy copies of an image.
 
     The network maps float32 images in [0, 1] to logits and normalises inside. It is never changed:
     copies that share its weights run in eval mode on its device, one per thread of a processor.
@@ -78,6 +78,8 @@ class Smoothed:
     """Standard deviation of the noise, in the [0, 1] scale of the pixels."""
     num_classes: int
     """Outputs of the network."""
+    noise: Noise = GAUSSIAN
+    """Distribution of the noise."""
     batch: int = 256
     """Draws per forward pass."""
     precision: Precision = "fp32"
@@ -111,6 +113,7 @@ class Smoothed:
             model,
             sigma=certification.sigma,
             num_classes=num_classes,
+            noise=certification.noise,
             batch=certification.batch,
             precision=certification.precision,
             engine=engine,
@@ -144,6 +147,7 @@ class Smoothed:
                     workers=workers,
                     threads=threads,
                     sigma=self.sigma,
+                    noise=self.noise,
                     num_classes=self.num_classes,
                     seed=seed,
                     batch=self.batch,
@@ -174,23 +178,14 @@ class Smoothed:
         the same seed and number. Give each batch of a larger set its own numbers (or its own seed):
         otherwise their certificates share noise, and err together.
         """
-        most = Certification.n if n is None else n
-        if stopping is not None:
-            require(
-                n is None or n == stopping.max_draws,
-                "with stopping, an image gets at most max_draws, which is "
-                f"{stopping.max_draws:,} there: leave out n={n}",
-            )
-            most = stopping.max_draws
         certification = Certification(
             sigma=self.sigma,
-            n0=n0,
-            n=most,
-            alpha=alpha,
+            guarantee=_chosen_guarantee(n0=n0, n=n, alpha=alpha, stopping=stopping),
+            noise=self.noise,
             seed=seed_or_fresh(seed),
             batch=self.batch,
         )
-        require_reach(certification, stopping)
+        certification.require_reach()
         self._check(images)
         numbers = _image_numbers(index, images)
         batch = [
@@ -199,7 +194,7 @@ class Smoothed:
             for number, pixels in zip(numbers, images, strict=True)
         ]
         with self.open(images.shape[1:], seed=certification.seed) as sampler:
-            rows = list(certified_rows(sampler, batch, certification, stopping))
+            rows = list(certified_rows(sampler, batch, certification))
         return _as_tensors(rows, self.num_classes, certification.seed)
 
     def predict(
@@ -238,21 +233,23 @@ class Smoothed:
             warnings.warn(doubt, stacklevel=3)
 
 
-def require_reach(certification: Certification, stopping: Stopping | None) -> None:
-    """Refuse so few draws that they could never certify anything under their guarantee."""
-    n = certification.n
-    alpha = certification.alpha
-    sigma = certification.sigma
-    require_enough_draws(n, alpha=alpha, sigma=sigma)
-    if stopping:
-        reach = largest_radius(n, n0=certification.n0, alpha=alpha, sigma=sigma)
-        require(reach > 0, f"{n:,} draws can never certify anything in mode anytime")
+def _chosen_guarantee(
+    *, n0: int, n: int | None, alpha: float, stopping: Stopping | None
+) -> Guarantee:
+    if stopping is None:
+        return FixedDraws(FixedDraws.n if n is None else n, n0=n0, alpha=alpha)
+    require(
+        n is None or n == stopping.max_draws,
+        "with stopping, an image gets at most max_draws, which is "
+        f"{stopping.max_draws:,} there: leave out n={n}",
+    )
+    return Anytime(stopping, n0=n0, alpha=alpha)
 
 
 def seed_or_fresh(seed: int | None) -> int:
     """The seed, or one that nobody could have prepared an input for."""
     if seed is None:
-        return randomness.fresh_seed()
+        return fresh_seed()
     return seed
 
 

@@ -75,7 +75,12 @@ def bench(
     loaded = load_network(run, network)
     where = ImageOptions(data=data, data_dir=data_dir)
     image_shape, num_classes = _shape_and_classes(loaded, shape, where)
-    smoothed = loaded.smoothed(sigma=ANY_SIGMA, num_classes=num_classes, batch=network.batch)
+    smoothed = loaded.smoothed(
+        sigma=ANY_SIGMA,
+        noise=network.noise,
+        num_classes=num_classes,
+        batch=network.batch,
+    )
     speeds = _measured(smoothed, image_shape, turns)
     shown_shape = "x".join(map(str, image_shape))
     table(

@@ -129,7 +129,7 @@ def export(
     from smoothmix import certificates
     from smoothmix._io.files import atomic_write
 
-    text = certificates.export_field_log(certificates.read(file))
+    text = certificates.export_cohen_log(certificates.read(file))
     if out is None:
         sys.stdout.write(text)
     else:

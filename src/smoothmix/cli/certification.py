@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import AnytimeOptions, NetworkOptions, parse_numbers
+from smoothmix.cli.options import AnytimeOptions, NetworkOptions
 from smoothmix.cli.output import echo, progress
-from smoothmix.config import FUSED, Engine, Mode, require
-from smoothmix.runs.options import given_options
+from smoothmix.config import FUSED, Engine, require
 
 if TYPE_CHECKING:
+    from smoothmix.certificates import Certification
     from smoothmix.certificates.selection import Selection
     from smoothmix.certify.loop import TimeLimit
     from smoothmix.certify.workers import Outcome
     from smoothmix.cli.models import LoadedNetwork
-    from smoothmix.config import Certification
     from smoothmix.data import Dataset
-    from smoothmix.stats.anytime import Stopping
+    from smoothmix.stats.guarantees import Guarantee, GuaranteeOptions
 
 ANYTIME = AnytimeOptions()
+
+TIMED_OPTIONS = ("seconds", "seconds_per_image", "extend")
+"""Options that need a guarantee which holds at any time."""
 
 
 def file_name(shard: str, out: Path | None, *, extend: bool) -> str:
@@ -42,63 +45,44 @@ def file_name(shard: str, out: Path | None, *, extend: bool) -> str:
     return f"certificates-{shards[0]}-of-{count}.tsv"
 
 
-def stopping_rules(
-    mode: Mode, options: AnytimeOptions, certification: Certification, path: Path
-) -> Stopping | None:
-    """The stopping rules that were requested; None in mode exact, which has none."""
+def chosen_guarantee(
+    mode: str, options: GuaranteeOptions, anytime: AnytimeOptions, path: Path
+) -> Guarantee:
+    """The guarantee that the options ask for; options of another mode are refused."""
     from smoothmix.certificates.settings import load_settings
-    from smoothmix.stats.anytime import Stopping
+    from smoothmix.stats.guarantees import GUARANTEES, Anytime, foreign_options
 
-    if mode == "exact":
-        given = given_options(options)
-        verb = "goes" if len(given) == 1 else "go"
-        require(not given, f"{' and '.join(given)} {verb} with --mode anytime")
-        return None
-    require(
-        not certification.stop_abstaining,
-        "--stop-abstaining goes with --mode exact: in mode anytime, --radii 0 does that",
-    )
-    max_draws = options.max_draws
-    if max_draws is None:
-        max_draws = certification.n
-        # An extension keeps the limit of its file unless another is given.
-        existing = load_settings(path) if options.extend else None
-        if existing is not None:
-            max_draws = existing.certification.n
-    return Stopping(
-        radii=tuple(parse_numbers(options.radii)), tolerance=options.tolerance, max_draws=max_draws
-    )
+    existing = load_settings(path) if anytime.extend else None
+    if existing is not None:
+        # By default a file is extended to the number of draws that it allowed so far.
+        options = replace(options, n=existing.guarantee.max_draws)
+    kind = GUARANTEES[mode]
+    timed = [name for name in TIMED_OPTIONS if getattr(anytime, name)]
+    if timed and not kind.holds_at_any_time:
+        raise foreign_options([*options.given(), *timed], mode=Anytime.mode)
+    return kind.from_options(options)
 
 
-def note_without_rules(rules: Stopping | None) -> None:
+def note_without_rules(guarantee: Guarantee) -> None:
     """Tell the user if mode anytime has nothing to stop for, where it only costs radius."""
-    if rules and not rules.radii and rules.tolerance is None:
+    from smoothmix.stats.guarantees import Anytime
+
+    if not isinstance(guarantee, Anytime):
+        return
+    if not guarantee.radii and guarantee.stopping.tolerance is None:
         echo(
             "note: without --radii or --tolerance there is nothing to stop for: every image gets "
             "all draws, and --mode exact would certify larger radii with them"
         )
 
 
-def require_in_reach(certification: Certification, rules: Stopping | None, radius: float) -> None:
-    """Refuse a radius that the draws could not certify even if every vote agreed."""
-    from smoothmix.stats.anytime import largest_radius
-    from smoothmix.stats.binomial import require_enough_draws
-
-    alpha = certification.alpha
-    sigma = certification.sigma
-    if rules is None:
-        require_enough_draws(certification.n, alpha=alpha, sigma=sigma, wanted=radius)
-        return
-    require_enough_draws(rules.max_draws, alpha=alpha, sigma=sigma, wanted=radius)
-    # The anytime bound is looser, so it needs more draws; they come in whole batches.
-    batches = -(-rules.max_draws // certification.batch)
-    draws = batches * certification.batch
-    reach = largest_radius(draws, n0=certification.n0, alpha=alpha, sigma=sigma)
-    require(
-        radius <= reach,
-        f"{draws:,} draws in mode anytime can never certify the radius {radius:g}: the largest "
-        f"they can is {reach:.3f}; give a larger --max-draws",
-    )
+def require_in_reach(certification: Certification, radius: float | None) -> None:
+    """Refuse radii that the draws could not certify even if every vote agreed."""
+    in_batches = certification.in_whole_batches()
+    if radius is not None:
+        in_batches.require_reach(radius)
+    if certification.guarantee.radii:
+        in_batches.require_reach(min(certification.guarantee.radii))
 
 
 def require_same_images(path: Path, selection: Selection, network: NetworkOptions) -> None:
@@ -142,7 +126,6 @@ def certify_with_progress(
     *,
     selection: Selection,
     merged: bool = True,
-    stopping: Stopping | None = None,
     anytime: AnytimeOptions = ANYTIME,
     engine: Engine = "auto",
 ) -> Outcome:
@@ -154,16 +137,17 @@ def certify_with_progress(
     from smoothmix.certify.extend import extend_dataset
     from smoothmix.certify.workers import Outcome, certify_together
 
-    time_limit = _time_limit(anytime) if stopping else None
+    time_limit = None
+    if certification.guarantee.holds_at_any_time:
+        time_limit = _time_limit(anytime)
     # SIGTERM is what schedulers send before they kill a job: votes must be saved at once.
     with sigterm_raises(), progress("certifying", unit="images") as on_progress:
-        if stopping and anytime.extend:
+        if anytime.extend:
             file = extend_dataset(
                 network.model,
                 dataset,
                 certification,
                 path=path,
-                stopping=stopping,
                 time_limit=time_limit,
                 on_progress=on_progress,
             )
@@ -182,7 +166,6 @@ def certify_with_progress(
                 model_name=network.name,
                 weights=network.weights,
                 selection=selection.whole if merged else selection,
-                stopping=stopping,
             )
             if not merged:
                 file = certify_file(

@@ -14,18 +14,18 @@ from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.certification import (
     certify_with_progress,
+    chosen_guarantee,
     file_name,
     note_without_rules,
     require_in_reach,
     require_same_images,
-    stopping_rules,
 )
-from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions
+from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, parse_numbers
 from smoothmix.cli.output import NothingSavedError, echo, table
-from smoothmix.config import Mode, require
+from smoothmix.config import require
 
 if TYPE_CHECKING:
-    from smoothmix.certificates import Certificates
+    from smoothmix.certificates import Certificates, Certification
     from smoothmix.certificates.shards import Shard
     from smoothmix.certify.workers import Outcome
 
@@ -52,7 +52,7 @@ def certify(
     shard: str | None = None,
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
     stop_abstaining: Annotated[bool, Parameter(negative="")] = False,
-    mode: Mode = "exact",
+    mode: str = "exact",
     anytime: AnytimeOptions = ANYTIME,
     out: Path | None = None,
 ) -> None:
@@ -90,38 +90,43 @@ def certify(
     mode
         exact draws n times for every image. anytime gives the same guarantee whenever it stops, so
         that images get only the draws they need for --radii or --tolerance; with all draws its
-        radii are a little smaller.
+        radii are a little smaller. Your own guarantee is named by package.module:Class.
     out
         The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
         With --shard it is the file of that one shard, which `certificates merge` merges with the
         others.
     """
+    from smoothmix.certificates import Certification
     from smoothmix.certificates.selection import Selection
     from smoothmix.cli.models import choose_data, choose_sigma, load_network
-    from smoothmix.config import Certification
+    from smoothmix.noise import make_noise
+    from smoothmix.stats.guarantees import GuaranteeOptions
 
     selection = Selection(skip=images.skip, maximum=images.maximum, shard=shard or "")
     shard_file = file_name(selection.shard, out, extend=anytime.extend)
     loaded = load_network(run, network)
-    certification = Certification(
-        sigma=choose_sigma(loaded, network.sigma),
+    folder = loaded.folder or Path()
+    path = out or folder / (shard_file or "certificates.tsv")
+    options = GuaranteeOptions(
         n0=n0,
         n=n,
         alpha=alpha,
+        stop_abstaining=stop_abstaining,
+        radii=parse_numbers(anytime.radii),
+        tolerance=anytime.tolerance,
+        max_draws=anytime.max_draws,
+    )
+    certification = Certification(
+        sigma=choose_sigma(loaded, network.sigma),
+        guarantee=chosen_guarantee(mode, options, anytime, path),
+        noise=make_noise(network.noise),
         seed=seed,
         batch=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
-        stop_abstaining=stop_abstaining,
     )
-    folder = loaded.folder or Path()
-    path = out or folder / (shard_file or "certificates.tsv")
-    rules = stopping_rules(mode, anytime, certification, path)
-    if radius is not None:
-        require_in_reach(certification, rules, radius)
-    if rules and rules.radii:
-        require_in_reach(certification, rules, min(rules.radii))
-    note_without_rules(rules)
+    require_in_reach(certification, radius)
+    note_without_rules(certification.guarantee)
     dataset = choose_data(loaded, images)
     if anytime.extend:
         require_same_images(path, selection, network)
@@ -132,7 +137,6 @@ def certify(
         path,
         selection=selection,
         merged=not shard_file,
-        stopping=rules,
         anytime=anytime,
         engine=network.engine,
     )
@@ -190,14 +194,14 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
     accuracy = certified_accuracy(file.radius, file.correct, at=radii)
     title = (
         f"{settings.model} on {settings.data} ({settings.split}), "
-        f"{counted(len(file.rows), 'image')}, sigma {certification.sigma:g}, "
-        f"{settings.guarantee}, alpha {certification.alpha:g}"
+        f"{counted(len(file.rows), 'image')}, {_noise_words(certification)}, "
+        f"{settings.guarantee.words}, alpha {settings.guarantee.alpha:g}"
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
-    table(title, ("radius", "certified accuracy"), rows)
+    table(title, (_radius_words(certification), "certified accuracy"), rows)
     acr = average_certified_radius(file.radius, file.correct)
     print(f"average certified radius (ACR) {acr:.4f}")
-    if settings.stopping:
+    if settings.guarantee.holds_at_any_time:
         draws = sum(row.n or 0 for row in file.rows) / len(file.rows)
         print(f"{draws:,.0f} draws per image on average; with more, radii may still grow")
     abstained = sum(row.predict < 0 for row in file.rows)
@@ -209,13 +213,27 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
     )
 
 
+def _noise_words(certification: Certification) -> str:
+    from smoothmix.noise import GAUSSIAN
+
+    words = f"sigma {certification.sigma:g}"
+    if certification.noise == GAUSSIAN:
+        return words
+    return f"{certification.noise.words}, {words}"
+
+
+def _radius_words(certification: Certification) -> str:
+    if certification.noise.norm == "L2":
+        return "radius"
+    return f"{certification.noise.norm} radius"
+
+
 def _shown_radii(file: Certificates, radius: float | None) -> list[float]:
     """The radii of the summary: those that the run was asked to decide, or a usual grid."""
     assert file.settings is not None
-    stopping = file.settings.stopping
     radii = {0.0}
-    if stopping and stopping.radii:
-        radii.update(stopping.radii)
+    if file.settings.guarantee.radii:
+        radii.update(file.settings.guarantee.radii)
     else:
         most = min(file.settings.largest_radius, LARGEST_SHOWN_RADIUS)
         radii.update(RADIUS_STEP * step for step in range(int(most / RADIUS_STEP) + 1))
@@ -271,6 +289,7 @@ def predict(
     dataset = choose_data(loaded, images)
     smoothed = loaded.smoothed(
         sigma=choose_sigma(loaded, network.sigma),
+        noise=network.noise,
         num_classes=loaded.num_classes or dataset.num_classes,
         batch=network.batch,
         precision=network.precision,

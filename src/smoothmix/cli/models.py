@@ -47,16 +47,19 @@ class LoadedNetwork:
         sigma: float,
         num_classes: int,
         batch: int,
+        noise: str = "gaussian",
         precision: Precision = "fp32",
         engine: Engine = "auto",
     ) -> Smoothed:
         """The classifier that this network becomes under noise."""
         from smoothmix.certify.smoothed import Smoothed
+        from smoothmix.noise import make_noise
 
         return Smoothed(
             self.model,
             sigma=sigma,
             num_classes=num_classes,
+            noise=make_noise(noise),
             batch=batch,
             precision=precision,
             engine=engine,

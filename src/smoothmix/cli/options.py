@@ -99,6 +99,10 @@ class ImageOptions(DataOptions):
 class BatchOption:
     """How many noise samples run through the network at once."""
 
+    noise: str = "gaussian"
+    """Distribution of the noise: gaussian certifies L2 radii, uniform and laplace L1 radii; your own is named by
+    package.module:Class."""
+
     batch: int = 256
     """Noise samples in one forward pass. Rounding may depend on it; certificates record it."""
 

@@ -30,12 +30,14 @@ def quickstart(
     import shutil
 
     from smoothmix import presets
+    from smoothmix.certificates import Certification
     from smoothmix.cli.options import ImageOptions
     from smoothmix.cli.reproduce import train_and_certify
-    from smoothmix.config import Certification, RunConfig
+    from smoothmix.config import RunConfig
     from smoothmix.errors import UsageError
     from smoothmix.runs.folder import RunFolder
     from smoothmix.runs.options import TrainingOptions
+    from smoothmix.stats.guarantees import FixedDraws
 
     folders = [RunFolder(out / name.rpartition("/")[2]) for name in PRESETS]
     images = ImageOptions(skip=1000 // IMAGES)
@@ -51,7 +53,7 @@ def quickstart(
         echo(
             f"{preset.about.partition(',')[0]}: a {config.network} on 4,000 digits, noise of deviation {config.sigma:g}"
         )
-        how = Certification(sigma=config.sigma, n=DRAWS)
+        how = Certification(sigma=config.sigma, guarantee=FixedDraws(DRAWS))
         train_and_certify(config, folder, how, images, TrainingOptions(device="cpu"))
         echo()
     _compare([folder.path for folder in folders], out / "report.html")

@@ -22,10 +22,11 @@ from smoothmix.cli.options import (
 )
 from smoothmix.cli.output import duration, echo, progress, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
-from smoothmix.config import Certification, RunConfig, require
+from smoothmix.config import RunConfig, require
 from smoothmix.runs.options import Overrides, TrainingOptions, given_options
 
 if TYPE_CHECKING:
+    from smoothmix.certificates import Certification
     from smoothmix.reproduce.estimate import Planned
     from smoothmix.reproduce.jobs import Job
     from smoothmix.reproduce.table import Reproduced
@@ -152,12 +153,13 @@ def plan_runs(
 ) -> PlannedRuns:
     """The runs of these presets with the first seeds; what cannot be done is refused now."""
     from smoothmix.reproduce.jobs import certifications, make_jobs, paper_skip
+    from smoothmix.stats.guarantees import FixedDraws
 
     jobs = make_jobs(names, seeds=seeds, overrides=overrides, out=out)
     skip = options.skip
     if skip is None:
         skip = paper_skip(jobs)
-    n = Certification.n
+    n = FixedDraws.n
     if options.n is not None:
         n = options.n
     return PlannedRuns(
@@ -320,7 +322,8 @@ def show_plan(runs: PlannedRuns) -> None:
 
 
 def _plan_cells(one: Planned, certification: Certification) -> tuple[str, ...]:
-    draws = one.images * (certification.n0 + certification.n)
+    guarantee = certification.guarantee
+    draws = one.images * (guarantee.n0 + guarantee.max_draws)
     return (
         one.job.preset.name,
         str(one.job.config.recipe.seed),

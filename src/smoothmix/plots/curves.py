@@ -117,7 +117,7 @@ def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
     for m in runs:
         largest = max(largest, float(m.counted.max()))
         if m.settings and m.largest_radius:
-            limits[m.largest_radius] = m.settings.certification.n
+            limits[m.largest_radius] = m.settings.guarantee.max_draws
     top = max([largest, *limits]) or 1.0
     margin = MARGIN_WITH_LIMIT if limits else MARGIN
     ax.set_xlim(0, margin * top)

@@ -11,6 +11,7 @@ from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
+from smoothmix.noise import GAUSSIAN
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
 from smoothmix.runs.zoo import is_zoo
@@ -110,9 +111,12 @@ def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -
     options: Options = {"data": settings.data}
     if settings.split != "test":
         options["split"] = settings.split
-    options |= {"sigma": certification.sigma, "n0": certification.n0}
-    options |= _guarantee_options(settings)
-    options |= {"alpha": certification.alpha, "seed": certification.seed}
+    options["sigma"] = certification.sigma
+    if certification.noise != GAUSSIAN:
+        options["noise"] = certification.noise.name
+    options |= certification.guarantee.options()
+    stop_abstaining = options.pop("stop_abstaining", False)
+    options["seed"] = certification.seed
     options["batch"] = certification.batch
     if certification.precision != "fp32":
         options["precision"] = certification.precision
@@ -126,20 +130,8 @@ def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -
     options["out"] = path
 
     switches = []
-    for name in ("skip_wrong", "stop_abstaining"):
-        if getattr(certification, name):
-            switches.append(f"--{name.replace('_', '-')}")
+    if certification.skip_wrong:
+        switches.append("--skip-wrong")
+    if stop_abstaining:
+        switches.append("--stop-abstaining")
     return shlex.join(["smoothmix", "certify", *source, *_flags(options), *switches])
-
-
-def _guarantee_options(settings: FileSettings) -> Options:
-    if settings.stopping is None:
-        return {"n": settings.certification.n}
-    stopping = settings.stopping
-    options: Options = {"mode": "anytime"}
-    if stopping.radii:
-        options["radii"] = ",".join(f"{radius:g}" for radius in stopping.radii)
-    if stopping.tolerance is not None:
-        options["tolerance"] = stopping.tolerance
-    options["max_draws"] = stopping.max_draws
-    return options

@@ -277,7 +277,7 @@ def _view(
     difference: Difference | None,
 ) -> RunView:
     settings = measured.settings
-    certification = settings.certification if settings else None
+    guarantee = settings.guarantee if settings else None
     accuracy = measured.accuracy(radii, confidence=choices.confidence)
     training_notes = measured.config.notes if measured.config else ()
     return RunView(
@@ -286,9 +286,10 @@ def _view(
         sigma=measured.sigma,
         data=f"{settings.data}, {settings.split}" if settings else "",
         images=len(measured),
-        n=certification.n if certification else None,
-        alpha=certification.alpha if certification else None,
-        mode=settings.mode if settings else "",
+        n=guarantee.max_draws if guarantee else None,
+        alpha=guarantee.alpha if guarantee else None,
+        mode=guarantee.mode if guarantee else "",
+        draws_vary=guarantee is not None and guarantee.holds_at_any_time,
         acr=acr,
         accuracy=accuracy,
         accuracy_bound=_accuracy_bound(measured, accuracy, rho=choices.rho),
@@ -313,5 +314,5 @@ def _accuracy_bound(
     if measured.settings is None or measured.paper_rounding:
         return None
     shares = [share.value for share in accuracy]
-    alpha = measured.settings.certification.alpha
+    alpha = measured.settings.guarantee.alpha
     return list(map(float, accuracy_bound(shares, len(measured), alpha=alpha, rho=rho)))

@@ -12,14 +12,14 @@ from smoothmix.analysis import Measured, average_certified_radius
 from smoothmix.certificates import FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.methods.registry import METHODS
+from smoothmix.noise import GAUSSIAN
 from smoothmix.presets import Preset
 from smoothmix.report.views import PublishedRow
 from smoothmix.runs.schedule import OTHER_SCHEDULE, schedule_differences
 from smoothmix.stats.binomial import Ints
+from smoothmix.stats.guarantees import GUARANTEE, FixedDraws
 
-PAPER_SELECTION = 100
-PAPER_DRAWS = 100_000
-PAPER_ALPHA = 0.001
+PAPER_GUARANTEE = FixedDraws(100_000, n0=100, alpha=0.001)
 PAPER_IMAGES = {"mnist": range(10_000), "cifar10": range(10_000), "imagenet": range(0, 50_000, 100)}
 """How the paper certified: n0, n, alpha, and which test images of each data set."""
 
@@ -141,18 +141,21 @@ def _other_schedule(config: RunConfig, preset: Preset) -> list[str]:
 
 
 def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ...]:
-    certification = settings.certification
-    compared: dict[str, tuple[object, object]] = {
-        "n": (certification.n, PAPER_DRAWS if settings.mode == "exact" else certification.n),
-        "n0": (certification.n0, PAPER_SELECTION),
-        "alpha": (certification.alpha, PAPER_ALPHA),
-        "sigma": (certification.sigma, preset.config.sigma),
-        "data": (f"{settings.data} {settings.split}", f"{preset.config.data} test"),
-    }
-    found = [] if settings.mode == "exact" else [settings.guarantee]
-    for name, (ours, theirs) in compared.items():
-        if ours != theirs:
+    found = []
+    for name, ours, theirs in settings.guarantee.differences(PAPER_GUARANTEE):
+        if name == GUARANTEE:
+            found.append(str(ours))
+        elif name != "stop_abstaining":
             found.append(f"{name} {_plain(ours)} instead of {_plain(theirs)}")
+    certification = settings.certification
+    if certification.noise != GAUSSIAN:
+        found.append(certification.noise.words)
+    if certification.sigma != preset.config.sigma:
+        found.append(
+            f"sigma {_plain(certification.sigma)} instead of {_plain(preset.config.sigma)}"
+        )
+    if (settings.data, settings.split) != (preset.config.data, "test"):
+        found.append(f"data {settings.data} {settings.split} instead of {preset.config.data} test")
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings
+from smoothmix.certificates.settings import to_tables
 from smoothmix.config import RunConfig
 
 
@@ -35,10 +36,16 @@ def _training_settings(config: RunConfig) -> dict[str, str]:
 
 
 def _certification_settings(file_settings: FileSettings) -> dict[str, str]:
-    flat = asdict(file_settings)
-    certification = flat.pop("certification")
-    versions = flat.pop("versions")
-    settings = {**certification, **flat}
+    tables = to_tables(file_settings)
+    versions = tables.pop("versions", {})
+    settings = tables.pop("certification")
+    # The file says `block` where everything else says batch.
+    settings["batch"] = settings.pop("block")
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            settings.update({f"{name} {inner}": each for inner, each in value.items()})
+        else:
+            settings[name] = value
     for name, version in versions.items():
         settings[f"{name} version"] = version
     return _as_text(settings)

@@ -85,6 +85,8 @@ class RunView:
     n: int | None
     alpha: float | None
     mode: str
+    draws_vary: bool
+    """Whether n is only the most that an image may get."""
     acr: Estimate
     accuracy: Sequence[Estimate]
     """Certified accuracy at the radii of the comparison."""

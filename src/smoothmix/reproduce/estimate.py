@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from smoothmix import data
+from smoothmix.certificates import Certification
 from smoothmix.certify.smoothed import Smoothed
-from smoothmix.config import Certification, RunConfig
+from smoothmix.config import RunConfig
 from smoothmix.inference.speed import Setup, measure
 from smoothmix.reproduce.jobs import Job
 from smoothmix.runs.load import build_network
@@ -125,7 +126,8 @@ def estimate(
             turns=3,
             seconds=0.2,
         )
-    draws_per_image = certification.n0 + certification.n
+    guarantee = certification.guarantee
+    draws_per_image = guarantee.n0 + guarantee.max_draws
     return Estimate(training, draws_per_image * images / speed.rate)
 
 

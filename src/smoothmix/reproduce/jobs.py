@@ -9,15 +9,16 @@ from pathlib import Path
 
 from smoothmix import certificates, presets
 from smoothmix._io.toml import to_toml
+from smoothmix.certificates import Certification
 from smoothmix.certificates.shards import shards_beside
-from smoothmix.config import Certification, RunConfig, require
+from smoothmix.config import RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.presets import Preset
 from smoothmix.report.published import PAPER_IMAGES
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.options import Overrides, RunOverrides
 from smoothmix.runs.plan import make_config, run_name
-from smoothmix.stats.binomial import require_enough_draws
+from smoothmix.stats.guarantees import FixedDraws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,9 @@ def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> 
     """The settings of each job's certification, refused now if they could certify nothing."""
     settings = []
     for job in jobs:
-        certification = Certification(sigma=job.config.sigma, n=n, skip_wrong=skip_wrong)
-        require_enough_draws(n, alpha=certification.alpha, sigma=certification.sigma)
+        certification = Certification(
+            sigma=job.config.sigma, guarantee=FixedDraws(n), skip_wrong=skip_wrong
+        )
+        certification.require_reach()
         settings.append(certification)
     return settings
