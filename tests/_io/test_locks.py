@@ -137,3 +137,30 @@ def test_an_output_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"c.tsv: cannot be written \(there is no folder"):
         exclusive(tmp_path / "nowhere" / "c.tsv").__enter__()
     assert not list(tmp_path.iterdir())
+
+
+COUNT = """
+import sys
+from pathlib import Path
+from smoothmix._io.locks import InUseError, exclusive
+output = Path(sys.argv[1])
+left = 150
+while left:
+    try:
+        with exclusive(output):
+            output.write_text(str(int(output.read_text()) + 1))
+    except InUseError:
+        continue
+    left -= 1
+"""
+
+
+def test_no_two_processes_hold_a_lock_that_is_removed_and_made_again(tmp_path: Path) -> None:
+    """Each one removes the lock file while the others are opening it."""
+    output = tmp_path / "c.tsv"
+    output.write_text("0")
+    argv = [sys.executable, "-W", "error", "-c", COUNT, str(output)]
+    processes = [subprocess.Popen(argv) for _ in range(4)]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    assert output.read_text() == "600"
+    assert not lock_path(output).exists()
