@@ -318,8 +318,8 @@ class TestLaunchers:
             ]
             assert [node.wait() for node in nodes] == [0, 0], [node.output for node in nodes]
         assert_same(tmp_path / "certificates.tsv", expected)
-        assert nodes[0].said.count("average certified radius") == 1
-        assert "average certified radius" not in nodes[1].said
+        assert nodes[0].output.count("average certified radius") == 1
+        assert "average certified radius" not in nodes[1].output
 
     def test_reproduce_trains_and_certifies_with_all_ranks(self, tmp_path: Path) -> None:
         rows = (

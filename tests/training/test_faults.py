@@ -83,7 +83,7 @@ def test_two_nodes_train_and_survive_a_kill(
     until_saved(tmp_path / "run")
     os.kill(jobs.rank(1), signal.SIGKILL)
     assert [node.wait() for node in nodes] == [0, 0], "\n".join(node.output for node in nodes)
-    assert "resuming with epoch" in nodes[0].said + nodes[1].said
+    assert "resuming with epoch" in nodes[0].output + nodes[1].output
     assert weights_in(tmp_path / "run") == undisturbed
 
 
@@ -96,9 +96,9 @@ def test_sigterm_stops_all_ranks_at_one_step(
     until_saved(tmp_path / "run")
     ranks[1].process.terminate()
     assert [rank.wait() for rank in ranks] == [REQUEUE_EXIT_CODE, REQUEUE_EXIT_CODE]
-    assert "stopped by SIGTERM in epoch" in ranks[0].said
-    assert "is gone" not in ranks[0].said, "nobody was left waiting"
-    assert "SIGTERM" not in ranks[1].said, "one speaks"
+    assert "stopped by SIGTERM in epoch" in ranks[0].output
+    assert "is gone" not in ranks[0].output, "nobody was left waiting"
+    assert "SIGTERM" not in ranks[1].output, "one speaks"
     state = load_state(RunFolder(tmp_path / "run").state)
     assert (state.processes, (state.epoch, state.step) > (0, 0)) == (2, True)
     again = smoothmix(*TRAIN, "run")
@@ -197,8 +197,8 @@ def test_a_rank_that_dies_in_an_evaluation_takes_no_step_with_it(
 ) -> None:
     tiny_run(tmp_path)
     ranks = jobs.ranks([[sys.executable, "-c", DIES_EVALUATING, *TRAIN, "run"]] * 2)
-    assert ranks[1].wait() == -signal.SIGKILL, ranks[1].said
-    assert ranks[0].wait() != 0, ranks[0].said
+    assert ranks[1].wait() == -signal.SIGKILL, ranks[1].output
+    assert ranks[0].wait() != 0, ranks[0].output
     state = load_state(RunFolder(tmp_path / "run").state)
     assert (state.epoch, state.step) == (0, 5), "all steps of the first epoch"
 

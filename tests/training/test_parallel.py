@@ -139,10 +139,10 @@ def test_processes_with_other_settings_are_refused(tmp_path: Path, jobs: Jobs) -
     settings = ("train", "--config", "config.toml", "--out", "run", "--device", "cpu")
     ranks = jobs.ranks([list(command(*settings, "--seed", rank)) for rank in range(2)])
     assert [job.wait() for job in ranks] == [ReportedByRankZero.exit_code, UsageError.exit_code]
-    assert ranks[0].said == ""
+    assert ranks[0].output == ""
     assert (
         "smoothmix: rank 1: rank 0 was started with other settings: seed is 0 there and 1 here"
-        in ranks[1].said
+        in ranks[1].output
     )
     assert not (tmp_path / "run").exists()
 
