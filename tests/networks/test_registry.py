@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 from smoothmix.errors import UsageError
 from smoothmix.networks import NETWORKS, Network, build
+from smoothmix.networks.registry import NetworkRegistry
 
 
 @pytest.mark.parametrize(
@@ -148,6 +150,21 @@ def test_functions_that_will_not_do(spec: str, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
         build(spec)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.usefixtures("own_code")
+@pytest.mark.parametrize("address", ["own_networks:flat", "own_networks:described"])
+def test_an_installed_package_can_name_a_network(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = EntryPoint("flat", address, "smoothmix.networks")
+    monkeypatch.setattr("smoothmix.registry.entry_points", lambda group: [entry])
+    # The registry reads entry points once.
+    networks = NetworkRegistry("network", group="smoothmix.networks", own={})
+    monkeypatch.setattr("smoothmix.networks.network.NETWORKS", networks)
+    network = build("flat", num_classes=3, channels=1, size=4)
+    assert isinstance(network, Network)
+    assert network(torch.zeros(2, 1, 4, 4)).shape == (2, 3)
 
 
 def test_the_library_does_not_import_from_the_working_folder(
