@@ -33,7 +33,8 @@ class TableOptions:
     """Radii of the table, such as --radii 0,0.5,1; by default round ones up to the largest."""
 
     baseline: str | None = None
-    """Name of the model that the others are compared with; by default Gaussian training at the same sigma."""
+    """Name of the model that the others are compared with; by default Gaussian training at the same
+    sigma."""
 
     confidence: float = 0.95
     """Confidence of the intervals over images."""
@@ -42,7 +43,8 @@ class TableOptions:
     """Probability that the data set's bound on certified accuracy (Cohen et al.) is too high."""
 
     paper_rounding: Annotated[bool, Parameter(negative="")] = False
-    """Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with its tables."""
+    """Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with
+    its tables."""
 
     @property
     def choices(self) -> Choices:
@@ -70,14 +72,15 @@ class PageOptions:
     """Heading of the page."""
 
     section: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None
-    """Further sections of the page: `package.module:function`, called with the comparison, or the name of one that an
-    installed package offers; the current folder is importable."""
+    """Further sections of the page: `package.module:function`, called with the comparison, or the
+    name of one that an installed package offers; the current folder is importable."""
 
     studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None
     """Files or folders that `smoothmix study` made, to be shown on the page."""
 
     data_dir: Path | None = None
-    """Folder that holds the data set, for its images; by default $SMOOTHMIX_DATA or this user's cache."""
+    """Folder that holds the data set, for its images; by default $SMOOTHMIX_DATA or this user's
+    cache."""
 
     def __post_init__(self) -> None:
         if self.out is None:
@@ -122,7 +125,8 @@ def report(
     Parameters
     ----------
     runs
-        Run folders, zoo:NAME, certificate files or Cohen-style logs, compressed or not; name=path names one.
+        Run folders, zoo:NAME, certificate files or Cohen-style logs, compressed or not; name=path
+        names one.
     """
     compare(runs, table=table, page=page, figures=figures)
 
@@ -181,7 +185,7 @@ def _title(names: list[str]) -> str:
 
 
 def show_grid(grid: Grid, format: TableFormat) -> None:  # noqa: A002 - the option's name
-    """Print a table on standard output; notes go to standard error where a program reads the table."""
+    """Print a table on standard output; its notes go to standard error beside CSV."""
     from smoothmix.cli.output import table
     from smoothmix.tables import FORMATS
 

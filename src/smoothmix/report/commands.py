@@ -36,8 +36,10 @@ def commands(measured: Measured) -> list[str]:
     if settings is None:
         return []
     out = measured.path.with_name(f"{settings_path(measured.path).stem}-again.tsv")
-    source = [str(folder)] if config else _own_network(settings)
-    return [certify_command(settings, source, out)]
+    # An imported run cannot be trained again: its own weights are certified.
+    if config:
+        return [certify_command(settings, [str(folder)], out)]
+    return [certify_command(settings, _own_network(settings), out)]
 
 
 def _was_imported(config: RunConfig) -> bool:
@@ -56,8 +58,9 @@ def _own_network(settings: FileSettings) -> list[str]:
 
 
 def train_command(config: RunConfig, folder: Path) -> str:
-    """`smoothmix train` with the preset if that gives the same settings, or with the run's config."""
+    """`smoothmix train` with the run's preset if that gives its settings, or with its config."""
     out = ["--out", f"{folder}-again"]
+    # A preset is shorter to type and says more than a file of settings.
     for options in _preset_options(config):
         if _gives_same_run(config, options):
             return shlex.join(["smoothmix", "train", config.preset, *_flags(options), *out])
@@ -89,6 +92,7 @@ COMPARED = ("data", "network", "train_split", "normalisation", "num_classes", "r
 
 def _gives_same_run(config: RunConfig, options: Options) -> bool:
     """Whether the preset with these options gives this run, apart from what training fills in."""
+    # Some combinations of options are refused, and so are not what made the run.
     try:
         made = make_config(RunOverrides(**options), preset=config.preset)  # type: ignore[arg-type]
     except UsageError:
@@ -117,6 +121,7 @@ def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -
     options |= certification.guarantee.options()
     stop_abstaining = options.pop("stop_abstaining", False)
     options["seed"] = certification.seed
+    # Rounding depends on the batch, so that other votes may result from another one.
     options["batch"] = certification.batch
     if certification.precision != "fp32":
         options["precision"] = certification.precision
@@ -124,6 +129,7 @@ def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -
         options["engine"] = "eager"
     if settings.skip > 1:
         options["skip"] = settings.skip
+    # Always, since the file may hold fewer images than the data set.
     options["max"] = settings.images
     if settings.shard:
         options["shard"] = settings.shard

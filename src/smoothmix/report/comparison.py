@@ -233,8 +233,11 @@ def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) 
     for position, measured in enumerate(every):
         arrays.append(measured.counted)
         baseline = baseline_of(measured, every, choices)
-        by_image = None if baseline is None else paired_by_image(measured, baseline)
-        if baseline is not None and by_image is not None:
+        if baseline is None:
+            continue
+        by_image = paired_by_image(measured, baseline)
+        # Too few images in common say nothing about the difference.
+        if by_image is not None:
             baselines[position] = baseline
             gaps[position] = by_image
 
@@ -259,6 +262,7 @@ def _lead_over_second(every: Sequence[Measured], choices: Choices) -> Difference
     if len(every) < 2:
         return None
     ranked = sorted(every, key=lambda measured: float(measured.counted.mean()), reverse=True)
+    # The baseline need not be the second, which is the rival that matters most.
     best, second = ranked[:2]
     by_image = paired_by_image(best, second)
     if by_image is None:
@@ -276,20 +280,34 @@ def _view(
     acr: Estimate,
     difference: Difference | None,
 ) -> RunView:
-    settings = measured.settings
-    guarantee = settings.guarantee if settings else None
     accuracy = measured.accuracy(radii, confidence=choices.confidence)
-    training_notes = measured.config.notes if measured.config else ()
+    notes = list(measured.notes)
+    if measured.config:
+        notes = [*measured.config.notes, *notes]
+    # Cohen-style logs do not record how they were made.
+    data = ""
+    mode = ""
+    n = None
+    alpha = None
+    draws_vary = False
+    if measured.settings:
+        settings = measured.settings
+        guarantee = settings.guarantee
+        data = f"{settings.data}, {settings.split}"
+        mode = guarantee.mode
+        n = guarantee.max_draws
+        alpha = guarantee.alpha
+        draws_vary = guarantee.holds_at_any_time
     return RunView(
         name=measured.name,
         method=measured.method,
         sigma=measured.sigma,
-        data=f"{settings.data}, {settings.split}" if settings else "",
+        data=data,
         images=len(measured),
-        n=guarantee.max_draws if guarantee else None,
-        alpha=guarantee.alpha if guarantee else None,
-        mode=guarantee.mode if guarantee else "",
-        draws_vary=guarantee is not None and guarantee.holds_at_any_time,
+        n=n,
+        alpha=alpha,
+        mode=mode,
+        draws_vary=draws_vary,
         acr=acr,
         accuracy=accuracy,
         accuracy_bound=_accuracy_bound(measured, accuracy, rho=choices.rho),
@@ -303,7 +321,7 @@ def _view(
         training=training_curves(measured),
         settings=settings_by_group(measured),
         commands=commands(measured),
-        notes=[*training_notes, *measured.notes],
+        notes=notes,
     )
 
 

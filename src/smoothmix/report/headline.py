@@ -27,6 +27,7 @@ def headline(comparison: Comparison) -> list[Markup]:
         run = comparison.runs[0]
         return [_opening(comparison, run) + _only_run(comparison, run)]
     levels = comparison.by_sigma
+    # With one noise level there is no need to name it.
     if len(levels) == 1 and comparison.comparable:
         (sigma,) = levels
         return _ranking(comparison, sigma)
@@ -55,12 +56,13 @@ def _only_run(comparison: Comparison, run: RunView) -> Markup:
         return Markup(".")
     middle = len(comparison.radii) // 2
     share = run.accuracy[middle]
+    verb = "is" if run.images == 1 else "are"
     text = Markup("; {}%{} of its {} {} classified correctly and certified at radius {:g}.")
     return text.format(
         percent(share.value),
         _interval(share, run.images, percent),
         counted(run.images, "image"),
-        "is" if run.images == 1 else "are",
+        verb,
         comparison.radii[middle],
     )
 
@@ -81,6 +83,7 @@ def _ranking(comparison: Comparison, sigma: float | None) -> list[Markup]:
             opening + ": the highest of these runs.",
             *_close_second(runs, best, None, runner_up),
         ]
+    # Whoever is ahead by chance must not be called better.
     if _contains_zero(lead.acr):
         return [opening + ".", _too_small(lead)]
     ahead = Markup(", <strong>{}</strong>{} {} <strong>{}</strong> on the same {}.").format(

@@ -1,4 +1,4 @@
-"""The page as one HTML file: style, scripts, plotly and the numbers are inside, nothing is fetched."""
+"""The page as one HTML file, with style, scripts, plotly and the numbers inside it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def render(page: Page) -> str:
     """The page as the text of one HTML file that needs nothing else, now or later."""
     environment = Environment(
         loader=FunctionLoader(_asset),
+        # Names of files and runs are text, whatever they contain.
         autoescape=True,
+        # A misspelt name in a template is an error, not an empty place on the page.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -37,13 +39,13 @@ def render(page: Page) -> str:
     environment.filters.update(
         number=number, percent=percent, signed=signed, radius=radius, limit=limit
     )
-    scripts = [_asset(name) for name in SCRIPTS]
+    scripts = list(map(_asset, SCRIPTS))
     text = environment.get_template("template.html").render(
         page=page,
         comparison=page.comparison,
         runs=list(enumerate(page.comparison.runs)),
         css=Markup(_asset("page.css")),
-        scripts=[Markup(script) for script in scripts],
+        scripts=list(map(Markup, scripts)),
         policy=_policy(scripts),
         data=as_json(payload(page)),
     )
@@ -57,6 +59,7 @@ def _asset(name: str) -> str:
 
 def _policy(scripts: Iterable[str]) -> str:
     """What the browser may do with the page: run these scripts and no others, fetch nothing."""
+    # By their digests, so that no other script runs, even if one got into the page.
     allowed = []
     for script in scripts:
         digest = hashlib.sha256(script.encode()).digest()

@@ -58,6 +58,7 @@ def certified_dataset(
         # A data set of one's own, such as npz:file.npz, is found by its path alone.
         hint = "" if ":" in name else " (--data-dir names its folder)"
         return None, f"they are not drawn, since the data set {name} was not found{hint}"
+    # Other images under the same numbers would be worse than none.
     if dataset.fingerprint != fingerprint:
         return None, (
             f"they are not drawn, since the data set {name} found here "
@@ -66,10 +67,14 @@ def certified_dataset(
     return dataset, ""
 
 
-def thumbnail(dataset: Dataset, idx: int) -> Thumbnail:
-    """A test image, scaled down if it is large."""
+def thumbnail(dataset: Dataset | None, idx: int) -> Thumbnail:
+    """A test image, scaled down if it is large; empty without the data set."""
+    if dataset is None:
+        return NO_THUMBNAIL
+    # Only a page with images needs it.
     from PIL import Image
 
+    # Channels first, as networks have them.
     pixels = _pixels(dataset, idx)
     if len(pixels) == 1:
         image = Image.fromarray(pixels[0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,11 +29,12 @@ class Page:
 
     def __post_init__(self) -> None:
         # Links and scripts find sections and charts by their ids.
-        ids = [section.id for section in self.sections]
+        seen: set[str] = set()
         for section in self.sections:
-            ids += [f"chart-{chart.id}" for chart in section.charts]
-        twice = [name for name, count in Counter(ids).items() if count > 1]
-        require(not twice, f"two sections or charts have the id {', '.join(twice)}")
+            ids = [section.id, *(f"chart-{chart.id}" for chart in section.charts)]
+            for name in ids:
+                require(name not in seen, f"two sections or charts have the id {name}")
+                seen.add(name)
 
 
 def make_page(

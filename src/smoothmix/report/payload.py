@@ -36,6 +36,7 @@ def payload(page: Page) -> dict[str, Any]:
             sections[section.id] = _cut(section.data)
     return {
         "runs": [run.name for run in page.comparison.runs],
+        # Layouts are not cut: ranges and ticks are places, not claims.
         "charts": charts,
         "axes": list(axes),
         "sections": sections,
@@ -43,20 +44,23 @@ def payload(page: Page) -> dict[str, Any]:
 
 
 def _chart(chart: Chart, axes: Axes) -> dict[str, Any]:
+    traces = []
+    for trace in chart.traces:
+        traces.append(_trace(trace, axes))
     return {
-        "traces": [_trace(trace, axes) for trace in chart.traces],
+        "traces": traces,
         "layout": dict(chart.layout),
         "narrow": dict(chart.narrow_layout),
     }
 
 
 def _trace(trace: Trace, axes: Axes) -> dict[str, Any]:
-    x = tuple(cut_number(value) for value in trace.x)
+    x = tuple(map(cut_number, trace.x))
     return {
         "run": trace.run,
         "choice": trace.choice,
         "axis": axes.setdefault(x, len(axes)),
-        "y": [cut_number(value) for value in trace.y],
+        "y": list(map(cut_number, trace.y)),
         "options": _cut(trace.options),
     }
 
@@ -68,7 +72,7 @@ def _cut(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _cut(each) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_cut(each) for each in value]
+        return list(map(_cut, value))
     return value
 
 
@@ -78,7 +82,10 @@ def cut_number(value: float | None) -> float | None:
         return None
     context = Context(prec=DIGITS, rounding=ROUND_FLOOR)
     cut = float(context.create_decimal(as_decimal(value)))
-    return int(cut) if cut.is_integer() else cut
+    # Whole numbers without ".0": there are many zeros and ones.
+    if cut.is_integer():
+        return int(cut)
+    return cut
 
 
 def as_json(value: Any) -> Markup:

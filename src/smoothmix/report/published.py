@@ -77,10 +77,9 @@ def published_row(measured: Measured) -> PublishedRow | None:
 
 def preset_of(measured: Measured) -> Preset | None:
     """The preset of a run, if it is one with published numbers."""
-    name = measured.config.preset if measured.config else ""
-    if name not in presets.names():
+    if measured.config is None or measured.config.preset not in presets.names():
         return None
-    preset = presets.get(name)
+    preset = presets.get(measured.config.preset)
     if preset.published is None:
         return None
     return preset
@@ -88,16 +87,17 @@ def preset_of(measured: Measured) -> Preset | None:
 
 def cuts(measured: Measured, preset: Preset) -> Cuts:
     """What this run did less of than the paper's row, or differently."""
-    config = measured.config
-    settings = measured.settings
+    schedule: tuple[str, ...] = ()
+    certification: tuple[str, ...] = ()
     images = _image_cuts(measured.idx, PAPER_IMAGES.get(preset.config.data))
-    if settings and settings.data_note:
-        images.append(f"of a data set of {settings.data_note}")
-    return Cuts(
-        schedule=_training_cuts(config, preset) if config else (),
-        certification=_certification_cuts(settings, preset) if settings else (),
-        images=tuple(images),
-    )
+    if measured.config:
+        schedule = _training_cuts(measured.config, preset)
+    if measured.settings:
+        certification = _certification_cuts(measured.settings, preset)
+        # A data set of one's own may be a part of the paper's.
+        if measured.settings.data_note:
+            images.append(f"of a data set of {measured.settings.data_note}")
+    return Cuts(schedule=schedule, certification=certification, images=tuple(images))
 
 
 def _image_cuts(ours: Ints, theirs: range | None) -> list[str]:

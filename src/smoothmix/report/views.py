@@ -115,11 +115,13 @@ class RunView:
     notes: Sequence[str]
 
     def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
-        """Certified accuracy at the radii; None where its noise samples cannot certify any image."""
-        reach = math.inf if self.largest_radius is None else self.largest_radius
-        found: list[Estimate | None] = []
-        for radius, share in zip(radii, self.accuracy, strict=True):
+        """Certified accuracy at the radii; None where n noise samples cannot certify any image."""
+        if self.largest_radius is None:
+            return list(self.accuracy)
+        found: list[Estimate | None] = list(self.accuracy)
+        for position, radius in enumerate(radii):
             # Radii that are rounded as in the paper may lie above the largest.
-            is_known = share.value > 0 or radius <= reach
-            found.append(share if is_known else None)
+            nothing_certified = self.accuracy[position].value == 0
+            if nothing_certified and radius > self.largest_radius:
+                found[position] = None
         return found

@@ -6,7 +6,7 @@ nothing to show. `smoothmix report --section package.module:function` adds one f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from smoothmix.errors import UsageError
 from smoothmix.registry import Registry
@@ -69,11 +69,21 @@ def make_sections(
     comparison: Comparison, *, requested: Sequence[str] = (), studies: Sequence[Section] = ()
 ) -> list[Section]:
     """The sections of a page in their order, without those that have nothing to show."""
+    # A standard section that is requested by name is there already.
     extra = [name for name in requested if name not in (*BEFORE, *AFTER)]
-    made = [SECTIONS[name](comparison) for name in (*BEFORE, *extra)]
-    made += studies
-    made += [SECTIONS[name](comparison) for name in AFTER]
-    return [section for section in made if section is not None]
+    return [
+        *_made(comparison, BEFORE),
+        *_made(comparison, extra),
+        *studies,
+        *_made(comparison, AFTER),
+    ]
+
+
+def _made(comparison: Comparison, names: Sequence[str]) -> Iterator[Section]:
+    for name in names:
+        section = SECTIONS[name](comparison)
+        if section is not None:
+            yield section
 
 
 __all__ = [

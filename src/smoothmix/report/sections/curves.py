@@ -31,6 +31,9 @@ def curves(comparison: Comparison) -> Section | None:
         traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
         limits.append(run.largest_radius)
         images.append(run.images)
+    text = TEXT
+    if any(limits):
+        text += DOTTED
     axis = {
         "title": "radius (L2)",
         "range": [0, slider.end * ROOM],
@@ -52,7 +55,7 @@ def curves(comparison: Comparison) -> Section | None:
         id="curves",
         title="Certified accuracy by radius",
         short_title="Curves",
-        text=TEXT + DOTTED if any(limits) else TEXT,
+        text=text,
         charts=[chart],
         template="curves.html",
         values={"slider": slider},

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smoothmix.analysis import Measured, shared_images
 from smoothmix.errors import UsageError
 from smoothmix.report.comparison import Comparison
-from smoothmix.report.images import NO_THUMBNAIL, Thumbnail, certified_dataset, thumbnail
+from smoothmix.report.images import Thumbnail, certified_dataset, thumbnail
 from smoothmix.report.section import Section
 from smoothmix.stats.binomial import ABSTAIN
 from smoothmix.tables.numbers import radius
@@ -77,6 +77,7 @@ def gallery(comparison: Comparison) -> Section | None:
 
 def gallery_section(made: Gallery) -> Section | None:
     """The section that shows a gallery; None where there is nothing to say."""
+    # A note alone explains why there are no images.
     if not made.images and not made.note:
         return None
     counts = Counter(dict.fromkeys(KINDS, 0))
@@ -132,7 +133,9 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
 
 
 def _note(shown: int, shared: int, files: int, why_hidden: str) -> str:
-    whose = "images" if files == 1 else "images that all files have"
+    whose = "images"
+    if files > 1:
+        whose = "images that all files have"
     if shown < shared:
         note = f"{shown} of the {shared:,} {whose}"
     else:
@@ -191,7 +194,7 @@ def _gallery_image(
     return GalleryImage(
         idx=idx,
         label=_class_name(label, dataset),
-        thumbnail=thumbnail(dataset, idx) if dataset is not None else NO_THUMBNAIL,
+        thumbnail=thumbnail(dataset, idx),
         kinds=[kind for kind, mask in kinds.items() if mask[row]],
         verdicts=verdicts,
     )

@@ -31,10 +31,13 @@ def summary(comparison: Comparison) -> Section:
         tables.append(_bounds(comparison))
     if comparison.published:
         tables.append(_published(comparison))
+    text = TEXT
+    if comparison.paper_rounding:
+        text += ROUNDED
     return Section(
         id="summary",
         title="Summary",
-        text=TEXT + (ROUNDED if comparison.paper_rounding else ""),
+        text=text,
         template="summary.html",
         values=_values(comparison),
         tables=tables,
@@ -153,7 +156,9 @@ def _run_and_published(comparison: Comparison, run: RunView, paper: PublishedRow
     for share in run.accuracy_within_reach(comparison.radii):
         value = None if share is None else share.value
         ours.append(Cell(value, text=percent(value)))
-    source = f"{paper.source}: {paper.note}" if paper.note else paper.source
+    source = paper.source
+    if paper.note:
+        source += f": {paper.note}"
     # The name stands once for both rows.
     theirs = [Cell(), Cell(source)]
     theirs.append(Cell(paper.acr, text=number(paper.acr, paper.digits)))
