@@ -1,4 +1,4 @@
-"""What certificates add up to: metrics against counting, intervals against simulation, comparisons against words."""
+"""Metrics against counting, intervals against simulation, and comparisons of files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TestRounding:
         printed = [float(f"{r:.3}") for r in true]
         low = analysis.lower_end(printed)
         assert (low <= np.array(true)).all()
-        # And no more is given away than half of the third digit, or of the last decimal that any radius shows.
+        # And no more is lost than half of the third digit, or of the last decimal that is printed.
         shown = 10.0 ** -max(
             -int(Decimal(repr(p)).normalize().as_tuple().exponent) for p in printed
         )
@@ -72,9 +72,8 @@ class TestRounding:
         digits = max(
             len(f"{p:.{decimals}f}".strip("0").replace(".", "").lstrip("0")) for p in printed
         )
-        assume(
-            digits > 3
-        )  # a log whose radii all have three digits or fewer is taken for the field's own
+        # A log whose radii all have three digits or fewer is taken for a Cohen-style one.
+        assume(digits > 3)
         low = analysis.lower_end(printed)
         assert (low <= np.array(true)).all()
         assert (low >= np.array(printed) - 10.0 ** (1 - digits)).all()
@@ -169,7 +168,7 @@ class TestIntervals:
             intervals.mean([1.0], confidence=confidence)
 
     def test_the_bound_for_a_data_set_holds_in_simulation(self) -> None:
-        # The worst case: every certificate that may be wrong is wrong with chance alpha, independently.
+        # The worst case: each certificate is wrong with probability alpha, independently.
         rng = np.random.default_rng(3)
         alpha, rho, images = 0.01, 0.05, 500
         wrong = rng.binomial(images, alpha, size=20_000) / images

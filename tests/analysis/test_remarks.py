@@ -1,4 +1,4 @@
-"""What is said of a certificate file before any number of it is believed."""
+"""The notes on a certificate file that a reader needs before its numbers."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ def test_images_that_were_stopped_early_for_lack_of_time_are_counted(
     undecided = (
         20 if rules.tolerance else 1
     )  # the radius is settled at once but for the one image that is on its edge
-    said = (
+    note = (
         f"not decided: {undecided} of 20 images (stopped early for lack of time, or drawn for "
         "another alpha), whose radii would be larger with more noise samples"
     )
-    assert stopped_early(found) == [said]
+    assert stopped_early(found) == [note]
 
 
 def test_a_comparison_says_where_the_draws_hide_what_is_more_robust(tmp_path: Path) -> None:

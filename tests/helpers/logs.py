@@ -28,7 +28,7 @@ PLACES = {
 
 
 def log_text(*radii: float) -> str:
-    """A log: one right image for each radius, then a wrong one with a radius of 2 and one without an answer."""
+    """A log: a correct image per radius, a misclassified one with radius 2, and an abstention."""
     right = [(3, radius) for radius in radii]
     rows = [(3, predict, radius) for predict, radius in (*right, (5, 2.0), (-1, 0.0))]
     lines = [f"{i}\t{y}\t{p}\t{r:.3}\t{int(p == y)}\t0:00:00.3" for i, (y, p, r) in enumerate(rows)]
@@ -53,9 +53,10 @@ def csv_rows(rows: list[Reproduced], radii: list[float] | None = None) -> list[d
 def two_seeds(folder: Path) -> Path:
     """Gaussian and SmoothMix with two seeds each.
 
-    Gaussian: of four images two are right, (1.5 + 0.5)/4 = 0.5 and (1.7 + 0.7)/4 = 0.6, so 0.55 with a deviation of
-    0.1/sqrt(2); at 0.50, both right images count, so 50 % in both. Their lower ends are 1.495 + 0.4995 and
-    1.695 + 0.6995: 0.498625 and 0.598625; at 0.50 one image of the first falls out: 25 % and 50 %.
+    Gaussian: of four images two are correct, (1.5 + 0.5)/4 = 0.5 and (1.7 + 0.7)/4 = 0.6, so 0.55
+    with a standard deviation of 0.1/sqrt(2); at 0.50, both correct images count, so 50 % in both.
+    Their lower ends are 1.495 + 0.4995 and 1.695 + 0.6995: 0.498625 and 0.598625; at 0.50 one image
+    of the first falls out: 25 % and 50 %.
     """
     write_log(folder, f"{GAUSSIAN}/noise_1.00_11", 1.5, 0.5)
     write_log(folder, f"{GAUSSIAN}/noise_1.00_12", 1.7, 0.7)

@@ -165,7 +165,7 @@ def rendered(made: MadePage) -> str:
 
 
 def made_page() -> MadePage:
-    """Three runs: the baseline, one that is better and has a published row, and one whose name is an attack."""
+    """Three runs: the baseline, a better one with a published row, and one with a hostile name."""
     base = made_run("gaussian", mean=0.62, method="gaussian")
     paper = PublishedRow(
         digits=4,
@@ -232,7 +232,7 @@ def chart(tab: Tab, name: str, what: str) -> Any:
 
 
 def until(tab: Tab, condition: str) -> None:
-    """Waits for what the next frame brings. (Playwright's own wait evaluates text, which the page's policy forbids.)"""
+    """Wait for a condition. Playwright's own wait evaluates text, which our policy forbids."""
     for _ in range(400):
         if tab.evaluate(condition):
             return

@@ -39,7 +39,7 @@ def run(
     training: Sequence[Mapping[str, Any]] = EPOCHS,
     skip_wrong: bool = False,
 ) -> Measured:
-    """A file of ours with votes drawn at random: right, wrong and undecided images, some with all votes."""
+    """A file with random votes: correct, misclassified and undecided images, some unanimous."""
     generator = np.random.default_rng(seed)
     how = Certification(sigma=sigma, guarantee=FixedDraws(n=n), skip_wrong=skip_wrong)
     rows = []
@@ -68,7 +68,7 @@ def run(
 def log(
     radii: Sequence[float], *, name: str = "log", sigma: float | None = None, wrong: int = 0
 ) -> Measured:
-    """A log of the field: no votes, no settings; the first `wrong` images are wrong."""
+    """A Cohen-style log: no votes, no settings; the first `wrong` images are misclassified."""
     rows = [
         Certificate(idx=i, label=1, predict=int(i >= wrong), radius=r, correct=i >= wrong)
         for i, r in enumerate(radii)

@@ -61,8 +61,8 @@ class TestCertifiedAccuracy:
         dotted = [line for line in ax.get_lines() if line.get_linestyle() == ":"]
         assert [line.get_xdata()[0] for line in dotted] == [few.largest_radius, many.largest_radius]
         assert [text.partition(" (")[2] for text in texts_of(ax)] == ["n = 1,000)", "n = 100,000)"]
-        said = [float(re.findall(r"≤ ([\d.]+)", text)[0]) for text in texts_of(ax)]
-        for number, m in zip(said, (few, many), strict=True):
+        shown = [float(re.findall(r"≤ ([\d.]+)", text)[0]) for text in texts_of(ax)]
+        for number, m in zip(shown, (few, many), strict=True):
             assert m.largest_radius is not None
             assert m.largest_radius <= number < m.largest_radius + 0.001
         assert ax.get_xlim()[1] > (many.largest_radius or 0)
@@ -117,7 +117,8 @@ class TestProbabilities:
     def test_fewer_draws_do_not_make_a_model_look_surer(self) -> None:
         few, many = run("few", n=1000), run("many", n=100_000)
         lines = lines_of(plots.probabilities([few, many]))
-        assert [lines[m.name].get_xdata()[-1] for m in (few, many)] == pytest.approx([3, 5])  # type: ignore[index]
+        ends = [np.asarray(lines[m.name].get_xdata())[-1] for m in (few, many)]
+        assert ends == pytest.approx([3, 5])
 
     def test_images_on_which_all_draws_agree_end_the_curve(self) -> None:
         m = run()
@@ -210,20 +211,20 @@ class TestHistogram:
         wrong = sum(row.predict not in (-1, row.label) for row in m.file.rows) / len(m)
         abstained = sum(row.predict == -1 for row in m.file.rows) / len(m)
         assert wrong > 0 < abstained
-        said = [f"gaussian: {100 * wrong:.1f} % wrong, {100 * abstained:.1f} % abstained"]
-        assert legend_of(plots.radius_histogram([m])) == said
+        shown = [f"gaussian: {100 * wrong:.1f} % wrong, {100 * abstained:.1f} % abstained"]
+        assert legend_of(plots.radius_histogram([m])) == shown
 
     def test_what_was_skipped_may_be_either(self) -> None:
-        (said,) = legend_of(plots.radius_histogram([run(skip_wrong=True)]))
-        assert said.endswith("% wrong or abstained")
+        (shown,) = legend_of(plots.radius_histogram([run(skip_wrong=True)]))
+        assert shown.endswith("% wrong or abstained")
 
     def test_a_name_in_two_panels_has_the_shares_of_both(self) -> None:
-        (said,) = legend_of(
+        (shown,) = legend_of(
             plots.radius_histogram(
                 [run("a", sigma=1.0), log([0.5] * 4, name="a", sigma=0.25, wrong=1)]
             )
         )
-        assert re.fullmatch(r"a: 25\.0 / [\d.]+ % wrong, 0\.0 / [\d.]+ % abstained", said)
+        assert re.fullmatch(r"a: 25\.0 / [\d.]+ % wrong, 0\.0 / [\d.]+ % abstained", shown)
 
 
 class TestAccuracyAgainstAcr:

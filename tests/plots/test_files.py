@@ -26,7 +26,7 @@ class TestFiles:
         for name, drawn in (
             ("a", figure),
             ("again", figure),
-            ("anew", plots.certified_accuracy([run()])),
+            ("again", plots.certified_accuracy([run()])),
         ):
             plots.save(drawn, tmp_path / "folder" / f"{name}{suffix}")
         first, *others = (path.read_bytes() for path in sorted((tmp_path / "folder").iterdir()))
@@ -89,8 +89,11 @@ from smoothmix import plots
 from smoothmix.analysis import from_file
 from smoothmix.certificates import Certificate
 from smoothmix.certificates.file import Certificates
-rows = tuple(Certificate(idx=i, label=1, predict=1, radius=r, correct=True) for i, r in enumerate([0.5, 1.5]))
-plots.save_all([from_file(Certificates(Path("log"), rows), name="log", sigma=0.5)], Path({str(tmp_path)!r}), "pdf")
+rows = tuple(
+    Certificate(idx=i, label=1, predict=1, radius=r, correct=True) for i, r in enumerate([0.5, 1.5])
+)
+log = from_file(Certificates(Path("log"), rows), name="log", sigma=0.5)
+plots.save_all([log], Path({str(tmp_path)!r}), "pdf")
 print(*sys.modules)
 """
         done = subprocess.run(

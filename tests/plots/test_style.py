@@ -80,9 +80,9 @@ class TestEveryFigure:
             figure.axes[0].texts
         )
         assert not any(text.get_parse_math() for text in shown)
-        said = "|".join(text.get_text() for text in shown).replace("\n", "")
+        text = "|".join(text.get_text() for text in shown).replace("\n", "")
         assert all(
-            called.replace(" ", "") in said.replace(" ", "")
+            called.replace(" ", "") in text.replace(" ", "")
             for called in (*AWKWARD[:4], AWKWARD[5])
         )
 

@@ -113,7 +113,7 @@ def test_the_gallery_filters_by_click_and_by_key(opened: Open) -> None:
 def test_the_gallery_does_not_wait_for_an_idle_moment_for_ever(opened: Open) -> None:
     page = made_page()
     tab = opened(page)
-    # A browser that is never idle, as the standard has it: only a time limit brings the callback about.
+    # A browser that is never idle: by the standard, only a time limit makes it call back.
     tab.add_init_script(
         "window.requestIdleCallback = (work, how) => how?.timeout && setTimeout(work, how.timeout)"
     )
@@ -176,7 +176,7 @@ def test_numbers_of_draws_have_a_column_where_they_differ(opened: Open) -> None:
 def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened: Open) -> None:
     page = made_page()
     none = Estimate(0.0, 0.0, 0.01)
-    # Where draws reach a radius, or are not known, none certified is a finding; beyond the largest it is none.
+    # 0 % is a result where the radius is within reach, or where nobody knows; beyond it is none.
     near = replace(
         page.runs[0], largest_radius=0.6, accuracy=[*page.runs[0].accuracy[:2], *[none] * 5]
     )

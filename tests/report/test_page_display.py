@@ -1,4 +1,4 @@
-"""The page in a real browser: colours, phones, print, hostile names, and what shows where little is known."""
+"""The page in a real browser: colours, phones, print, hostile names, and missing numbers."""
 
 from __future__ import annotations
 

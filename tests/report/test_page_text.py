@@ -1,4 +1,4 @@
-"""The page as text: that it holds all it needs, hides no markup in names, rounds down, and what its headline says."""
+"""The page as text: complete in itself, no markup from names, radii rounded down, its headline."""
 
 from __future__ import annotations
 
@@ -101,24 +101,24 @@ def plain_headline(*runs: RunView, runner_up: Difference | None = None) -> str:
 
 def test_the_headline_says_who_wins_and_by_how_much() -> None:
     base, best = made_run("gaussian", mean=0.2), made_run("smoothmix", mean=0.9)
-    said = plain_headline(base, replace(best, difference=against("gaussian", 0.142, 0.12, 0.164)))
-    assert said.startswith("smoothmix is certifiably robust at average radius 0.8")
-    assert said.endswith(", 0.142 [0.120, 0.164] above gaussian on the same 50 images.")
+    text = plain_headline(base, replace(best, difference=against("gaussian", 0.142, 0.12, 0.164)))
+    assert text.startswith("smoothmix is certifiably robust at average radius 0.8")
+    assert text.endswith(", 0.142 [0.120, 0.164] above gaussian on the same 50 images.")
 
 
 def test_the_headline_turns_the_difference_round_when_the_baseline_wins() -> None:
     base, worse = made_run("gaussian", mean=0.9), made_run("smoothmix", mean=0.2)
-    said = plain_headline(base, replace(worse, difference=against("gaussian", -0.4, -0.5, -0.3)))
-    assert said.startswith("gaussian is certifiably robust")
-    assert said.endswith(", 0.400 [0.300, 0.500] above smoothmix on the same 50 images.")
+    text = plain_headline(base, replace(worse, difference=against("gaussian", -0.4, -0.5, -0.3)))
+    assert text.startswith("gaussian is certifiably robust")
+    assert text.endswith(", 0.400 [0.300, 0.500] above smoothmix on the same 50 images.")
 
 
 @pytest.mark.parametrize("low", [-0.01, 0.0, 0.0004])
 def test_the_headline_claims_no_winner_where_the_interval_holds_zero(low: float) -> None:
     base, best = made_run("gaussian", mean=0.5), made_run("smoothmix", mean=0.55)
-    said = plain_headline(base, replace(best, difference=against("gaussian", 0.02, low, 0.05)))
-    assert "on the same 50 images, is too small to say which of the two is better" in said
-    assert "above" not in said
+    text = plain_headline(base, replace(best, difference=against("gaussian", 0.02, low, 0.05)))
+    assert "on the same 50 images, is too small to say which of the two is better" in text
+    assert "above" not in text
 
 
 def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
@@ -134,7 +134,8 @@ def test_the_headline_names_a_second_run_that_may_be_as_good() -> None:
     )
     unsure = plain_headline(*runs, runner_up=against("consistency", 0.008, -0.001, 0.02))
     assert unsure.endswith(
-        "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, is too small to say which of the two is better."
+        "the lead, +0.008 [\u22120.001, 0.020] on the same 50 images, "
+        "is too small to say which of the two is better."
     )
 
 
@@ -155,21 +156,21 @@ def test_runs_are_ranked_within_one_noise_level_only() -> None:
 def test_runs_that_were_not_certified_alike_are_not_ranked() -> None:
     base, best = made_run("few draws", mean=0.2), made_run("many draws", mean=0.9)
     ahead = replace(best, difference=against("few draws", 0.142, 0.12, 0.164))
-    (said,) = headline(replace(made_page(), runs=(base, ahead), certified_differently=(0.5,)))
-    assert said.striptags().startswith(
+    (text,) = headline(replace(made_page(), runs=(base, ahead), certified_differently=(0.5,)))
+    assert text.striptags().startswith(
         "At σ 0.5, the average radii, from 0.316 (few draws) to 0.889"
     )
-    assert said.striptags().endswith(
+    assert text.striptags().endswith(
         "(many draws), are not ranked: these runs were not certified with the same settings."
     )
 
 
 def test_the_headline_claims_no_robustness_of_rounded_radii_and_no_interval_of_few_images() -> None:
     page = replace(made_page(), runs=[made_run("only", mean=0.5, images=1)], paper_rounding=True)
-    (said,) = headline(page)
-    assert said.striptags().startswith("only has, rounded as in the paper, the average radius 0.")
-    assert "of its 1 image is classified correctly" in said
-    assert "[" not in said
+    (text,) = headline(page)
+    assert text.striptags().startswith("only has, rounded as in the paper, the average radius 0.")
+    assert "of its 1 image is classified correctly" in text
+    assert "[" not in text
 
 
 def test_the_headline_of_one_run_and_of_none() -> None:

@@ -37,7 +37,7 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("images", "said"),
+    ("images", "expected"),
     [
         (range(0, 50_000, 100), ()),
         (range(0, 50_000, 1000), ("50 of 500 images",)),
@@ -49,15 +49,15 @@ def test_a_full_run_of_a_preset_is_held_against_its_published_number(tmp_path: P
     ],
 )
 def test_it_counts_which_images_of_imagenet_were_certified(
-    tmp_path: Path, images: range, said: tuple[str]
+    tmp_path: Path, images: range, expected: tuple[str]
 ) -> None:
     measured = measure(our_file(tmp_path / "a.tsv", [900] * len(images)))
     found = cuts(replace(measured, idx=np.array(images)), presets.get("imagenet/0.50/gaussian"))
-    assert found.images == said
+    assert found.images == expected
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "expected"),
     [
         ({"batch": 128}, ("not the schedule of {}: batch 128 instead of 256",)),
         ({"epochs_scale": 1 / 3}, ("30 of 90 epochs",)),
@@ -72,11 +72,11 @@ def test_it_counts_which_images_of_imagenet_were_certified(
 )
 @pytest.mark.parametrize("preset", ["mnist/0.50/gaussian", "mnist/0.50/smoothmix-eta5"])
 def test_what_was_trained_otherwise_is_said(
-    tmp_path: Path, preset: str, overrides: dict[str, Any], said: tuple[str, ...]
+    tmp_path: Path, preset: str, overrides: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     folder = run_folder(
         tmp_path / "g", [1000], make_config(RunOverrides(**overrides), preset=preset), n=1000
     )
     found = cuts(measure(folder), presets.get(preset))
-    assert found.schedule == tuple(words.format(preset) for words in said)
+    assert found.schedule == tuple(words.format(preset) for words in expected)
     assert not found.comparable

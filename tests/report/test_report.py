@@ -1,4 +1,4 @@
-"""The command `report` and what stands behind it: from certificate files to tables and the page's values."""
+"""The command `report`, and the numbers behind it: from certificate files to a comparison."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def test_the_page_holds_what_the_files_say(two_runs: list[Path]) -> None:
     assert second.published is not None
     assert second.published.acr == 1.6932
     assert second.published.caution == (
-        "2 of 90 epochs, n 1,000 instead of 100,000, data sample test instead of mnist test, 4 of 10,000 images"
+        "2 of 90 epochs, n 1,000 instead of 100,000, data sample test instead of mnist test, "
+        "4 of 10,000 images"
     )
     assert second.published.deviations_away is None
 
@@ -163,12 +164,12 @@ def test_abstention_that_no_run_has_measured_is_said_once_and_has_no_column(tmp_
         }
         return cells, any(note.startswith("abstention is not known") for note in grid.notes)
 
-    cells, said = table(skipping)
-    assert ("abstention" in cells, said) == (False, True)
-    cells, said = table(skipping, whole)
-    assert (cells["abstention"][0], said) == ("not measured", False)
-    cells, said = table(skipping, wide=True)
-    assert ("abstention" in cells, said) == (True, True)
+    cells, noted = table(skipping)
+    assert ("abstention" in cells, noted) == (False, True)
+    cells, noted = table(skipping, whole)
+    assert (cells["abstention"][0], noted) == ("not measured", False)
+    cells, noted = table(skipping, wide=True)
+    assert ("abstention" in cells, noted) == (True, True)
 
 
 def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
@@ -176,20 +177,18 @@ def test_what_is_true_of_many_files_is_said_once(tmp_path: Path) -> None:
         measure(cohen_log(tmp_path / f"noise_0.50_{seed}", [1.0] * count))
         for seed, count in ((1, 3), (2, 4))
     ]
-    said = compare_runs(logs, Choices(), title="t").warnings
-    assert (
-        "noise_0.50_1, noise_0.50_2: a log without votes: p_A is the lower bound that follows from the radius"
-        in said
-    )
+    warnings = compare_runs(logs, Choices(), title="t").warnings
+    without_votes = "a log without votes: p_A is the lower bound that follows from the radius"
+    assert f"noise_0.50_1, noise_0.50_2: {without_votes}" in warnings
     assert (
         sum(
             "is read as the least that it may have been rounded from" in sentence
-            for sentence in said
+            for sentence in warnings
         )
         == 1
     )
     few = "too few images for reliable intervals of means: noise_0.50_1 (3), noise_0.50_2 (4)"
-    assert few in said
+    assert few in warnings
     rounded = [measure(log.path, paper_rounding=True) for log in logs]
     assert not any(
         "is read as the least" in sentence
@@ -233,10 +232,8 @@ class TestCommand:
         result = smoothmix("report", two_runs[0], log, "--format", "md")
         assert result.code == 0
         assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
-        assert (
-            "not recorded by noise_1.00: n0, alpha, the guarantee, precision, the data set, the data"
-            in result.out
-        )
+        unrecorded = "n0, alpha, the guarantee, precision, the data set, the data"
+        assert f"not recorded by noise_1.00: {unrecorded}" in result.out
         assert "not the same images (g: 4, noise_1.00: 3)" in result.out
 
     def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:
