@@ -62,6 +62,7 @@ class Chart:
     @property
     def choices(self) -> list[str]:
         """Entries of the menu above the chart; empty where it has none."""
+        # In the order of the traces; runs may lack some of them.
         names = dict.fromkeys(trace.choice for trace in self.traces)
         names.pop("", None)
         return list(names)
@@ -131,6 +132,7 @@ class Section:
 
     def __post_init__(self) -> None:
         _require_id(self.id)
+        # The page fetches nothing, and other formats (SVG) may carry scripts.
         is_png = self.image.startswith(PNG)
         require(is_png or not self.image, f"{self.title}: the image must be a PNG inside the page")
 
@@ -143,5 +145,6 @@ class Section:
 
 
 def _require_id(text: str) -> None:
+    # Links, scripts and styles address elements by it.
     valid = re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", text) is not None
     require(valid, f"{text!r} is no id: it needs letters, digits and hyphens, a letter first")

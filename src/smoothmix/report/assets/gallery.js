@@ -23,9 +23,9 @@
     const name = data.runs[run];
     const abstains = predict === null;
     const mark = abstains ? "" : correct ? "✓ " : "✗ ";
-    const said = element("span", { class: correct ? "right" : "wrong" }, mark + (predict ?? "abstains"));
+    const prediction = element("span", { class: correct ? "right" : "wrong" }, mark + (predict ?? "abstains"));
     const who = element("span", { title: name }, swatch(run), " ", name);
-    const row = element("div", { class: "verdict" }, element("div", { class: "line" }, who, said));
+    const row = element("div", { class: "verdict" }, element("div", { class: "line" }, who, prediction));
     const total = n || votes.reduce((sum, [, count]) => sum + count, 0);
     const seen = votes.slice(0, 2).filter(([, count], k) => k === 0 || count / total >= 0.0005);
     const shares = seen.map(([c, count]) => `${c}\u00a0${((100 * count) / total).toFixed(1)}%`);

@@ -30,6 +30,7 @@ class SectionRegistry(Registry[MakeSection]):
 
     def adopt(self, name: str, value: object) -> MakeSection:
         """A function from outside, which must return a `Section`."""
+        # Anything else would fail only when the page is made, after minutes of reading.
         if not callable(value):
             raise UsageError(f"the section {name} is no function")
 

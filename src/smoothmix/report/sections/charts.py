@@ -36,6 +36,7 @@ def legend_of(runs: Iterable[int]) -> list[LegendEntry]:
 def survival_trace(run: int, x: Sequence[float], y: Sequence[float]) -> Trace:
     """The share of images at x or beyond, as a falling staircase that holds up to each corner."""
     options = {
+        # Markers distinguish runs for people who do not see their colours.
         "mode": "lines+markers",
         "line": {"shape": "vh"},
         "hovertemplate": "%{y:.1%}",

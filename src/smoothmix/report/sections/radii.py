@@ -53,6 +53,7 @@ def _histogram(comparison: Comparison) -> Chart:
 def _bins(run: int, bins: Curve, end: float) -> Trace:
     """The outline of a histogram, through the middles of its bins and down to 0 on either side."""
     lefts = list(bins.x)
+    # A single bin has no neighbour to take its width from.
     width = lefts[1] - lefts[0] if len(lefts) > 1 else end / 20
     lefts = [lefts[0] - width, *lefts, lefts[-1] + width]
     middles = [round(left + width / 2, 9) for left in lefts]
@@ -94,6 +95,7 @@ def _accuracy_at_zero(comparison: Comparison, run: RunView) -> Estimate:
     for radius, share in zip(comparison.radii, run.accuracy, strict=True):
         if radius == 0:
             return share
+    # An interval of no width draws no bar.
     value = run.curve.y[0]
     return Estimate(value, value, value)
 

@@ -40,6 +40,7 @@ def read_section(path: Path, *, id: str = "study") -> Section:  # noqa: A002 - t
         return _section(content, id)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
+    # A file that breaks the rules of a section is no misuse of the command.
     except UsageError as error:
         raise SmoothmixError(f"{path}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
