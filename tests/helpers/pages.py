@@ -48,6 +48,7 @@ def made_run(
         n=DRAWS,
         alpha=ALPHA,
         mode="exact",
+        norm="L2",
         draws_vary=False,
         acr=Estimate(acr, acr - 0.05, acr + 0.05),
         accuracy=[Estimate(s, max(0.0, s - 0.05), min(1.0, s + 0.05)) for s in shares],

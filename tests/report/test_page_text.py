@@ -184,3 +184,11 @@ def test_equal_intervals_have_room_on_their_scale() -> None:
     nearly = 0.6158 * (1 + 1e-15)
     low, high = scale([Estimate(0.6158, 0.6158, nearly)])
     assert high - low == pytest.approx(1.0)
+
+
+def test_axes_name_the_norm_of_the_noise() -> None:
+    page = made_page()
+    laplace = replace(page.runs[0], name="laplace", norm="L1")
+    assert "radius (L2)" in rendered(page)
+    assert "radius (L1)" in rendered(replace(page, runs=[laplace], images=()))
+    assert "radius (L2 or L1)" in rendered(replace(page, runs=[page.runs[1], laplace], images=()))

@@ -20,6 +20,7 @@ from smoothmix.analysis import (
 )
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
+from smoothmix.noise import GAUSSIAN
 from smoothmix.report.commands import commands
 from smoothmix.report.curves import (
     histogram,
@@ -85,6 +86,12 @@ class Comparison:
     def comparable(self) -> bool:
         """Whether the runs of each noise level were certified with the same settings."""
         return not self.certified_differently
+
+    @property
+    def norm(self) -> str:
+        """The norm of the radii, for axes: L2, or several where runs differ."""
+        norms = dict.fromkeys(run.norm for run in self.runs)
+        return " or ".join(norms)
 
     @property
     def differences(self) -> list[Difference]:
@@ -290,6 +297,7 @@ def _view(
     n = None
     alpha = None
     draws_vary = False
+    norm = GAUSSIAN.norm
     if measured.settings:
         settings = measured.settings
         guarantee = settings.guarantee
@@ -298,6 +306,7 @@ def _view(
         n = guarantee.max_draws
         alpha = guarantee.alpha
         draws_vary = guarantee.holds_at_any_time
+        norm = settings.certification.noise.norm
     return RunView(
         name=measured.name,
         method=measured.method,
@@ -308,6 +317,7 @@ def _view(
         alpha=alpha,
         mode=mode,
         draws_vary=draws_vary,
+        norm=norm,
         acr=acr,
         accuracy=accuracy,
         accuracy_bound=_accuracy_bound(measured, accuracy, rho=choices.rho),

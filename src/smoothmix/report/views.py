@@ -87,6 +87,8 @@ class RunView:
     mode: str
     draws_vary: bool
     """Whether n is only the most that an image may get."""
+    norm: str
+    """The norm in which radii are measured, such as L2."""
     acr: Estimate
     accuracy: Sequence[Estimate]
     """Certified accuracy at the radii of the comparison."""

@@ -12,8 +12,8 @@ from smoothmix.report.sections.charts import ROOM, SHARE_AXIS, shares_at, surviv
 
 TEXT = (
     "The share of test images that stay correctly classified under any perturbation with an "
-    "L2 norm up to the radius. Move the slider, or click into the chart, to read off all models "
-    "at once."
+    "{norm} norm up to the radius. Move the slider, or click into the chart, to read off all "
+    "models at once."
 )
 DOTTED = " Dotted: the largest radius that a model's number of noise samples can certify."
 
@@ -31,11 +31,11 @@ def curves(comparison: Comparison) -> Section | None:
         traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
         limits.append(run.largest_radius)
         images.append(run.images)
-    text = TEXT
+    text = TEXT.format(norm=comparison.norm)
     if any(limits):
         text += DOTTED
     axis = {
-        "title": "radius (L2)",
+        "title": f"radius ({comparison.norm})",
         "range": [0, slider.end * ROOM],
         "zeroline": False,
         "unifiedhovertitle": {"text": "radius %{x}"},

@@ -33,7 +33,7 @@ def _histogram(comparison: Comparison) -> Chart:
             continue
         traces.append(_bins(position, run.histogram, end))
     axis = {
-        "title": "certified radius (L2)",
+        "title": f"certified radius ({comparison.norm})",
         "range": [0, end * ROOM],
         "zeroline": False,
         "unifiedhovertitle": {"text": "radius about %{x:.3~g}"},
@@ -80,7 +80,7 @@ def _scatter(comparison: Comparison) -> Chart:
         traces=traces,
         layout={
             "xaxis": {
-                "title": "average certified radius (L2)",
+                "title": f"average certified radius ({comparison.norm})",
                 "zeroline": False,
                 "showgrid": True,
             },

@@ -39,7 +39,7 @@ def _facts(run: RunView) -> dict[str, str]:
         "largest certifiable radius": "",
     }
     if run.largest_radius is not None:
-        facts["largest certifiable radius"] = limit(run.largest_radius)
+        facts["largest certifiable radius"] = f"{limit(run.largest_radius)} ({run.norm})"
     # An empty cell would leave open whether it was forgotten.
     for name, text in facts.items():
         facts[name] = text or NOT_RECORDED
