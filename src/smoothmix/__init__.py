@@ -1,10 +1,11 @@
-"""Train, certify, compare and explain classifiers with certified robustness by randomized smoothing.
+"""Certified robustness by randomized smoothing: train, certify, compare and explain classifiers.
 
 >>> import smoothmix as sm
 >>> sm.Gaussian(sigma=0.5)
 Gaussian(sigma=0.5, fidelity='official')
 
-The public names are loaded when they are first used: importing smoothmix imports neither torch nor scipy.
+The public names are loaded when they are first used: importing smoothmix imports neither torch nor
+scipy.
 """
 
 from __future__ import annotations

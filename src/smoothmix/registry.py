@@ -72,7 +72,7 @@ class Registry(Generic[T]):
     """Values of one kind by name."""
 
     def __init__(self, kind: str, *, group: str, own: Mapping[str, T]) -> None:
-        """`kind` is the word for messages, `group` that of entry points, `own` what we bring along."""
+        """`kind` names it in messages, `group` is that of entry points, `own` are the values we ship."""
         self.kind = kind
         self.group = group
         self._own = dict(own)
@@ -116,8 +116,8 @@ class Registry(Generic[T]):
             value = entry.load()
         except (ImportError, AttributeError) as error:
             raise UsageError(
-                f"the {self.kind} {entry.name!r} of an installed package cannot be loaded ({error}): "
-                "reinstall that package"
+                f"the {self.kind} {entry.name!r} of an installed package cannot be loaded "
+                f"({error}): reinstall that package"
             ) from error
         return self.adopt(entry.name, value)
 

@@ -112,6 +112,7 @@ def _band(ax: Axes, m: Measured, corners: Floats, look: style.Look) -> None:
 
 def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
     """Set the axis from 0 to the largest radius that any run could certify, and mark that limit."""
+    # Runs with the same limit share one line; runs of different n have one each.
     limits: dict[float, int] = {}
     largest = 0.0
     for m in runs:
@@ -161,6 +162,7 @@ def probabilities(every: Sequence[Measured], *, width: float | None = None) -> F
     looks = style.looks(every)
     figure, axes = style.panels(max(1, len(groups)), runs=len(looks), width=width)
     entries: dict[str, Artist] = {}
+    # Not strict: where nothing is measured, one empty panel says so.
     for ax, (sigma, runs) in zip(axes, groups.items(), strict=False):
         for m in runs:
             line = _probability_curve(ax, m, looks[m.name])

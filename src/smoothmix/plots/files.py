@@ -37,6 +37,7 @@ A date or a version inside the file would make equal figures differ.
 def save(figure: Figure, path: Path | str) -> None:
     """Write a figure as pdf, png or svg, by the suffix of the path; the write is atomic."""
     suffix = _known(Path(path).suffix)
+    # Some settings, such as the salt of svg ids, are read when the figure is written.
     with style.our_style(), replace_file(path) as temporary:
         figure.savefig(temporary, format=suffix[1:], metadata=dict(FORMATS[suffix]), dpi=style.DPI)
 

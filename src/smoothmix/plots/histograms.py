@@ -31,6 +31,7 @@ def radius_histogram(every: Sequence[Measured], *, width: float | None = None) -
     figure, axes = style.panels(len(groups), runs=len(looks), width=width, share_y=False)
     entries: dict[str, Artist] = {}
     for ax, (sigma, runs) in zip(axes, groups.items(), strict=True):
+        # Where nothing is certified, any width will do: bins must not be empty.
         largest = max(float(m.counted.max()) for m in runs) or 1.0
         edges = np.linspace(0, largest, BINS + 1)
         for m in runs:

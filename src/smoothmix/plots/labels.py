@@ -122,6 +122,7 @@ def _place(panel: Labelled) -> _Placement:
 
 
 def _size(ax: Axes, name: str) -> tuple[float, float]:
+    # matplotlib knows the size of text only once it is part of a figure.
     text = ax.text(0, 0, name, fontsize=style.SMALL)
     box = text.get_window_extent()
     text.remove()

@@ -26,6 +26,7 @@ def accuracy_against_acr(every: Sequence[Measured], *, width: float | None = Non
     groups = style.by_sigma(every)
     looks = style.looks(every)
     radii = analysis.means_of([m.counted for m in every])
+    # By identity: runs of one name may occur at several noise levels.
     radius_of = dict(zip(map(id, every), radii, strict=True))
     figure, axes = style.panels(
         len(groups), runs=len(looks), width=width, height=2.3, share_y=False

@@ -92,15 +92,13 @@ def names(
     pattern = spelled(pattern)
     found = []
     for name, row in every.items():
-        if not _matches(name, pattern):
-            continue
-        if data is not None and row["data"] != data:
-            continue
-        if method is not None and row["method"]["name"] != method:
-            continue
-        if sigma is not None and not math.isclose(row["method"]["sigma"], sigma):
-            continue
-        found.append(name)
+        row_method = row["method"]
+        same_data = data in (None, row["data"])
+        same_method = method in (None, row_method["name"])
+        # A sigma from the command line may differ from the file's in its last bit.
+        same_sigma = sigma is None or math.isclose(row_method["sigma"], sigma)
+        if _matches(name, pattern) and same_data and same_method and same_sigma:
+            found.append(name)
     return found
 
 
@@ -173,6 +171,7 @@ def spelled(name: str) -> str:
     >>> spelled("mnist/0.5/gaussian"), spelled("mnist/1.0"), spelled("mnist/0.255")
     ('mnist/0.50/gaussian', 'mnist/1.00', 'mnist/0.255')
     """
+    # Only a whole part between slashes is a sigma; more than two digits are no sigma of a preset.
     return re.sub(r"(?<![^/])\d*\.\d\d?(?![^/])", lambda sigma: f"{float(sigma[0]):.2f}", name)
 
 
@@ -194,6 +193,7 @@ def _row(name: str) -> dict[str, Any]:
 
 def _published(table: Mapping[str, Any]) -> Published:
     """The numbers of a row, its columns joined with their radii."""
+    # A copy: the preset files are read once and cached.
     numbers = dict(table)
     radii = numbers.pop("radii")
     seed_radii = numbers.pop("seed_radii", [])
