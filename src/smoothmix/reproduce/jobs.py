@@ -51,6 +51,7 @@ def _matching_rows(path: Path, certification: Certification, skip: int) -> int:
     file = certificates.read(path)
     if file.settings is None:
         return 0
+    # Rows with other settings are not resumed but refused, so that nothing of them is done.
     if (file.settings.certification, file.settings.skip) != (certification, skip):
         return 0
     return len(file.rows)
@@ -70,11 +71,15 @@ def choose(group: str, *, sigma: float | None = None, rows: Sequence[str] = ("*"
         )
     candidates = presets.names(group, sigma=sigma)
     require(bool(candidates), f"{group} has no rows with sigma {sigma}")
+    chosen: set[str] = set()
     for pattern in rows:
-        if not any(_matches(name, pattern) for name in candidates):
-            titles = dict.fromkeys(row_title(name) for name in candidates)
+        matching = [name for name in candidates if _matches(name, pattern)]
+        # A misspelt row among several must not be left out in silence.
+        if not matching:
+            titles = dict.fromkeys(map(row_title, candidates))
             raise UsageError(f"no row is called {pattern!r}: the rows are {', '.join(titles)}")
-    return [name for name in candidates if any(_matches(name, pattern) for pattern in rows)]
+        chosen.update(matching)
+    return [name for name in candidates if name in chosen]
 
 
 def row_title(name: str) -> str:
@@ -113,7 +118,8 @@ def make_jobs(names: Sequence[str], *, seeds: int, overrides: Overrides, out: Pa
 
 
 def _share_folders(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs, those with the same settings in one folder: some rows of the ablations are one run."""
+    """The jobs, those with the same settings in one folder."""
+    # Some rows of the paper's ablations are one run, which is trained and certified once.
     owners: dict[str, Job] = {}
     for job in jobs:
         owner = owners.setdefault(_settings_text(job), job)
@@ -129,11 +135,13 @@ def _share_folders(jobs: Sequence[Job]) -> list[Job]:
 
 def _settings_text(job: Job) -> str:
     """What decides the results of a run."""
+    # The preset's name and the notes describe a run; they do not change it.
     return to_toml(replace(job.config, preset="", notes=()))
 
 
 def paper_skip(jobs: Sequence[Job]) -> int:
-    """The step between the test images that the paper certified; 1 for jobs on several data sets."""
+    """The step between the test images that the paper certified; 1 for several data sets."""
+    # One table has one step for all of its rows.
     data_sets = {job.config.data for job in jobs}
     if len(data_sets) > 1:
         return 1
@@ -145,6 +153,7 @@ def paper_skip(jobs: Sequence[Job]) -> int:
 
 def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> list[Certification]:
     """The settings of each job's certification, refused now if they could certify nothing."""
+    # Before the training, which takes hours: too small an n is refused at once.
     settings = []
     for job in jobs:
         certification = Certification(

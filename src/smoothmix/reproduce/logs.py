@@ -89,7 +89,10 @@ def rows_from_logs(
     """
     found = find_logs(folder)
     log_sets = [found.rows.get(name, LogSet()) for name in names]
-    total = sum(len(logs.seeds) + (logs.main is not None) for logs in log_sets)
+    total = 0
+    for logs in log_sets:
+        total += len(logs.seeds)
+        total += logs.main is not None
     done = 0
 
     def read(path: Path) -> Measured:
@@ -109,7 +112,7 @@ def rows_from_logs(
         if found.others:
             notes.append(f"{found.others} files in {folder} belong to no row and are left out")
         if logs.seeds or logs.main is None:
-            runs = [read(path) for path in logs.seeds]
+            runs = list(map(read, logs.seeds))
             rows.append(_row(preset, runs, notes, main_table=False))
         if logs.main is not None:
             rows.append(_row(preset, [read(logs.main)], notes, main_table=True))
@@ -119,7 +122,7 @@ def rows_from_logs(
 def _row(
     preset: Preset, runs: Sequence[Measured], notes: Sequence[str], *, main_table: bool
 ) -> Reproduced:
-    fewest = min((len(run) for run in runs), default=TEST_IMAGES)
+    fewest = min(map(len, runs), default=TEST_IMAGES)
     cuts = []
     if fewest < TEST_IMAGES:
         cuts.append(f"{fewest:,} of {TEST_IMAGES:,} images")
@@ -135,6 +138,7 @@ def _row(
 
 def find_logs(folder: Path) -> FoundLogs:
     """The published logs in a folder that contains or is `mnist` or `ablation`, by their rows."""
+    # The authors publish an archive, and giving its name is the natural mistake.
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; unpack it first")
     if not folder.exists():
@@ -142,9 +146,13 @@ def find_logs(folder: Path) -> FoundLogs:
     names = _preset_names()
     logs_of_rows: dict[str, list[_Log]] = {}
     others = 0
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    # Sorted: which of two logs of one seed is named first must not depend on the file system.
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file():
+            continue
         log = _parse_path(path, folder)
         if log is None or (log.folder, log.sigma) not in names:
+            # Not an error: the archive has runs that are in no table.
             others += 1
             continue
         name = names[log.folder, log.sigma]
@@ -208,6 +216,7 @@ def _parse_path(path: Path, folder: Path) -> _Log | None:
 
 def _below_root(parts: Sequence[str]) -> list[str]:
     """The folders from the last `mnist` or `ablation` on; without one, the first is mnist."""
+    # The last one: the logs may lie in somebody's folder that is called mnist as well.
     for position in reversed(range(len(parts))):
         if parts[position] in ROOTS:
             return list(parts[position:])
@@ -239,9 +248,11 @@ def _select_logs(preset: Preset, logs: Iterable[_Log]) -> LogSet:
         return LogSet(seeds=tuple(by_seed.values()), main=main)
     if method == "consistency" and by_seed.keys() > CONSISTENCY_SEEDS:
         # There is one log more than the paper averages.
-        kept = [path for seed, path in by_seed.items() if seed in CONSISTENCY_SEEDS]
-        extra = [str(seed) for seed in by_seed if seed not in CONSISTENCY_SEEDS]
-        return LogSet(seeds=tuple(kept), notes=(EXTRA_LOG_NOTE.format(", ".join(extra)),))
+        extra = by_seed.keys() - CONSISTENCY_SEEDS
+        for seed in extra:
+            del by_seed[seed]
+        note = EXTRA_LOG_NOTE.format(", ".join(map(str, extra)))
+        return LogSet(seeds=tuple(by_seed.values()), notes=(note,))
     return LogSet(seeds=tuple(by_seed.values()))
 
 

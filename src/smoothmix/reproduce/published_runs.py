@@ -56,7 +56,10 @@ class PublishedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedComparison:
-    """The ACR of a run and of its row's published seeds on the same images, rounded as in the paper."""
+    """The ACR of a run and of its row's published seeds on the same images.
+
+    All radii are rounded as in the paper.
+    """
 
     acr: float
     published: float
@@ -78,6 +81,7 @@ class PublishedComparison:
     @property
     def stds(self) -> float:
         """The difference in standard deviations of one run from the mean of the published ones."""
+        # The mean of the seeds is uncertain too, hence the 1 / seeds.
         spread = self.std * math.sqrt(1 + 1 / self.seeds)
         if spread == 0:
             return math.copysign(math.inf, self.difference.value)
@@ -99,6 +103,7 @@ def compare_with_published(
         )
     ours = run.as_in_the_paper()
     theirs = np.stack([log.on(ours.idx, ours.label) for log in published])
+    # Paired by image: images differ much more than runs, and their spread cancels out.
     by_image = theirs.mean(axis=0)
     std = metrics.standard_deviation(theirs.mean(axis=1).tolist())
     assert std is not None, "there are two seeds or more"
@@ -128,7 +133,7 @@ def _mean_accuracy(counted: Floats, at: Sequence[float]) -> Floats:
 
 
 def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: int) -> None:
-    """Write every skip-th image of published logs, by the preset of their row, to one small file."""
+    """Write every skip-th image of published logs, by the preset of their row, to a small file."""
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -137,6 +142,7 @@ def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: 
             for i in np.flatnonzero(log.idx % skip == 0):
                 radius = f"{log.printed[i]:g}"
                 writer.writerow([row, seed, log.idx[i], log.label[i], log.predict[i], radius])
+    # Packed: the file is committed to the repository.
     atomic_write(path, lzma.compress(text.getvalue().encode(), preset=9))
 
 
@@ -160,5 +166,5 @@ def load_published(path: Path) -> dict[str, list[PublishedRun]]:
 
 
 def _published_run(images: Iterable[tuple[int, int, int, float]]) -> PublishedRun:
-    idx, label, predict, radius = (np.array(column) for column in zip(*images, strict=True))
+    idx, label, predict, radius = map(np.array, zip(*images, strict=True))
     return PublishedRun(idx, label, paper_rounded(radius) * (predict == label))

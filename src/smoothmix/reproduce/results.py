@@ -19,6 +19,7 @@ def results(jobs: Sequence[Job], *, paper_rounding: bool = False) -> list[Reprod
     for job in jobs:
         row_presets[job.preset.name] = job.preset
         folders.setdefault(job.preset.name, []).append(job.folder.path)
+    # In the order of the jobs, which is that of the paper.
     rows = []
     for name, preset in row_presets.items():
         rows.append(_row(preset, folders[name], paper_rounding=paper_rounding))

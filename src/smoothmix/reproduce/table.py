@@ -102,6 +102,7 @@ def verdict(row: Reproduced) -> str:
         return f"not judged: {', '.join(row.cuts)}"
     if published is None:
         return "nothing published"
+    # The sign is shown even without a margin: readers judge by it.
     gap = difference(row, published)
     allowed = margin(row, published)
     if allowed is None:
@@ -172,7 +173,8 @@ def reproduction_grid(
 
 
 def paper_radii(rows: Sequence[Reproduced]) -> list[float]:
-    """The radii of the paper's table over seeds if every row has several, else of its main table."""
+    """The radii of the paper's table over seeds if all rows have several, else the main table's."""
+    # The two tables of the paper have different radii.
     published = [row.preset.published for row in rows if row.preset.published is not None]
     run_counts = [len(row.runs) for row in rows if row.runs]
     several_seeds = bool(run_counts) and min(run_counts) > 1
@@ -187,31 +189,29 @@ def paper_radii(rows: Sequence[Reproduced]) -> list[float]:
 
 
 def _columns(radii: Sequence[float], *, wide: bool) -> tuple[Column, ...]:
+    # Keys with `deviation` are those of CSV files that exist.
     columns = [
         Column(name="row", key="row"),
         Column(name="σ", key="sigma"),
         Column(name="seeds", key="seeds"),
-        Column(name="ACR", key="acr", judged=True),
-        _std_column("acr_deviation"),
-        Column(name="published ACR", key="published_acr"),
-        _std_column("published_deviation"),
+        *_mean_and_std_columns("ACR", "acr", "acr_deviation", wide=wide, judged=True),
+        *_mean_and_std_columns("published ACR", "published_acr", "published_deviation", wide=wide),
         Column(name="difference in deviations", key="difference_in_deviations"),
         Column(name="verdict", key="verdict"),
     ]
     for radius in map(radius_text, radii):
-        columns.append(Column(name=radius, key=f"accuracy_{radius}", judged=True))
-        columns.append(_std_column(f"accuracy_{radius}_deviation"))
+        key = f"accuracy_{radius}"
+        columns += _mean_and_std_columns(radius, key, f"{key}_deviation", wide=wide, judged=True)
+    return tuple(columns)
+
+
+def _mean_and_std_columns(
+    name: str, key: str, std_key: str, *, wide: bool, judged: bool = False
+) -> list[Column]:
+    columns = [Column(name=name, key=key, judged=judged)]
     if wide:
-        return tuple(columns)
-    return tuple(column for column in columns if column.name != STD_NAME)
-
-
-STD_NAME = "deviation"
-"""Name of the columns with standard deviations. Their keys are those of earlier CSV files."""
-
-
-def _std_column(key: str) -> Column:
-    return Column(name=STD_NAME, key=key)
+        columns.append(Column(name="deviation", key=std_key))
+    return columns
 
 
 def _table_row(row: Reproduced, radii: Sequence[float], *, wide: bool) -> Row:
@@ -274,6 +274,7 @@ def _mean_and_std(
     std_cell = _number(std, std_digits or digits)
     if wide:
         return [mean_cell, std_cell]
+    # A single run has no standard deviation, and gets no empty ± after its number.
     if std is None:
         return [mean_cell]
     return [replace(mean_cell, suffix=f" ± {std_cell.shown}")]
@@ -286,6 +287,7 @@ def _number(value: float | None, digits: int, form: str = "") -> Cell:
 
 
 def _difference_cell(row: Reproduced, published: Target | None) -> Cell:
+    # On part of the images the difference is not one of seeds alone.
     comparable = bool(row.runs) and row.judged and row.all_images
     if not comparable or published is None or not published.std:
         return Cell(text=DASH)
@@ -328,7 +330,8 @@ def _rules(rows: Sequence[Reproduced], runs: Sequence[Measured]) -> list[str]:
     rules = ["certified accuracies are in percent"]
     if any(run.paper_rounding for run in runs):
         rules.append(
-            "radii are rounded to nearest at three digits, as in the paper's logs, which is not sound"
+            "radii are rounded to nearest at three digits, as in the paper's logs, which is not "
+            "sound"
         )
     elif runs:
         rules.append(
@@ -393,6 +396,7 @@ def _grouped(notes: Sequence[tuple[str, str]], everything: int) -> list[str]:
         names.setdefault(text, []).append(name)
     about_all = []
     about_some = []
+    # A note about every row is shorter without a list of all names.
     for text, subjects in names.items():
         if len(subjects) == everything > 1:
             about_all.append(text)

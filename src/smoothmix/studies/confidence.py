@@ -19,11 +19,13 @@ from smoothmix.studies.case import Case, SmoothedAttack, distance
 from smoothmix.studies.study import (
     Floats,
     Ints,
-    NamedClassifier,
+    PerClassifier,
     Results,
     Study,
     StudyReport,
+    columns_of,
     noise_notes,
+    percent_band,
     plain_grid,
 )
 from smoothmix.tables import Cell, Column, Grid, Row
@@ -33,17 +35,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-EPSILONS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
-"""Those of the paper."""
-
-PUBLISHED_TRUE = (66.4, 47.1, 24.3, 14.2, 11.3, 10.7)
-PUBLISHED_OFF = (24.2, 37.8, 59.5, 71.8, 78.5, 82.0)
-
 PUBLISHED = {
-    epsilon: (true, off)
-    for epsilon, true, off in zip(EPSILONS, PUBLISHED_TRUE, PUBLISHED_OFF, strict=True)
+    0.0: (66.4, 24.2),
+    1.0: (47.1, 37.8),
+    2.0: (24.3, 59.5),
+    3.0: (14.2, 71.8),
+    4.0: (11.3, 78.5),
+    5.0: (10.7, 82.0),
 }
 """True-class and off-class confidence in percent by epsilon (Table `confidence`)."""
+
+EPSILONS = tuple(PUBLISHED)
+"""Those of the paper."""
 
 PUBLISHED_DATA = "cifar10"
 PUBLISHED_SIGMA = 0.5
@@ -54,10 +57,9 @@ ATTACK = SmoothedAttack(steps=20, epsilon=1.0, copies=16)
 
 
 @dataclass(frozen=True, eq=False)
-class Confidences:
+class Confidences(PerClassifier):
     """The votes of one classifier at the adversarial examples of each image and epsilon."""
 
-    classifier: NamedClassifier
     votes: Ints
     """[epsilons, images, classes]"""
     labels: Ints
@@ -73,6 +75,7 @@ class Confidences:
     @property
     def off(self) -> Floats:
         """Share of votes for the strongest other class, [epsilons, images]."""
+        # -1 for the true class: it is never the largest, even where no class has a vote.
         others = self.votes.copy()
         np.put_along_axis(others, self.labels[None, :, None], -1, axis=2)
         return np.asarray(others.max(axis=2) / self.votes.sum(axis=2))
@@ -122,6 +125,7 @@ class ConfidenceStudy(Study):
         """The results of each classifier."""
         found = []
         for classifier, numbers in zip(results.classifiers, results.numbers, strict=True):
+            # Images come first in the results, but every number of the report is by epsilon.
             by_epsilon = numbers.swapaxes(0, 1)
             votes = by_epsilon[..., :-1].astype(np.int64)
             distances = by_epsilon[..., -1]
@@ -147,18 +151,19 @@ class ConfidenceStudy(Study):
 
 
 def _text(found: Sequence[Confidences], epsilons: Sequence[float], setup: str) -> str:
+    # The largest epsilon shows the effect best; it need not be the last that was requested.
     last = int(np.argmax(epsilons))
     shares = []
     for one in found:
         true = 100 * one.true[last].mean()
         off = 100 * one.off[last].mean()
         shares.append(
-            f"{one.classifier.name} gives their true class {true:.1f} % of the votes and the "
+            f"{one.name} gives their true class {true:.1f} % of the votes and the "
             f"strongest other class {off:.1f} %"
         )
     text = (
-        f"Adversarial examples of the smoothed classifier were classified by noisy votes ({setup}). "
-        f"At eps {epsilons[last]:g}, {'; '.join(shares)}."
+        "Adversarial examples of the smoothed classifier were classified by noisy votes "
+        f"({setup}). At eps {epsilons[last]:g}, {'; '.join(shares)}."
     )
     if len(found) == 1:
         return text
@@ -168,10 +173,8 @@ def _text(found: Sequence[Confidences], epsilons: Sequence[float], setup: str) -
 
 def _comparison(one: Confidences, baseline: Confidences, epsilons: Sequence[float]) -> str:
     """At which epsilons the off-class confidence is lower and higher, by the paired intervals."""
-    subject = (
-        f"the off-class confidence of {one.classifier.name}, compared with "
-        f"{baseline.classifier.name},"
-    )
+    subject = f"the off-class confidence of {one.name}, compared with {baseline.name},"
+    # A bootstrap over a handful of images would claim differences that do not exist.
     if len(one.labels) < TOO_FEW_IMAGES:
         return f"{subject} is not known to differ: {counted(len(one.labels), 'image')} are too few"
     where: dict[str, list[str]] = {"lower": [], "higher": [], "not known to differ": []}
@@ -200,16 +203,16 @@ def _grid(
         estimates = zip(epsilons, means(one.true), means(one.off), strict=True)
         for epsilon, true, off in estimates:
             cells = [
-                Cell(one.classifier.name),
-                _number(one.classifier.sigma, "g"),
+                Cell(one.name),
+                _number(one.sigma, "g"),
                 _number(epsilon, "g"),
                 _number(len(one.labels), "d"),
                 *_percentages(true),
                 *_percentages(off),
             ]
             if published:
-                cells += _published_cells(one.classifier.sigma, epsilon)
-            lines.append(Row(cells=tuple(cells), sigma=one.classifier.sigma))
+                cells += _published_cells(one.sigma, epsilon)
+            lines.append(Row(cells=tuple(cells), sigma=one.sigma))
     return Grid(
         title="Confidence of adversarial examples within L2 distance eps",
         columns=_columns(published=published),
@@ -219,26 +222,38 @@ def _grid(
 
 
 def _columns(*, published: bool) -> tuple[Column, ...]:
-    columns = [Column(name=name, key=name) for name in ("model", "sigma", "eps", "images")]
-    for name, key in (("true class %", "true"), ("off class %", "off")):
-        columns.append(Column(name=name, key=key))
-        columns.append(Column(name="low", key=f"{key}_low"))
-        columns.append(Column(name="high", key=f"{key}_high"))
+    names = {
+        "model": "model",
+        "sigma": "sigma",
+        "eps": "eps",
+        "images": "images",
+        "true": "true class %",
+        "true_low": "low",
+        "true_high": "high",
+        "off": "off class %",
+        "off_low": "low",
+        "off_high": "high",
+    }
     if published:
-        columns.append(Column(name="published true %", key="published_true"))
-        columns.append(Column(name="published off %", key="published_off"))
-    return tuple(columns)
+        names["published_true"] = "published true %"
+        names["published_off"] = "published off %"
+    return columns_of(names)
 
 
 def _percentages(estimate: Estimate) -> list[Cell]:
-    values = (estimate.value, estimate.low, estimate.high)
-    return [_number(100 * value, ".1f") for value in values]
+    return [
+        _number(100 * estimate.value, ".1f"),
+        _number(100 * estimate.low, ".1f"),
+        _number(100 * estimate.high, ".1f"),
+    ]
 
 
 def _published_cells(sigma: float, epsilon: float) -> list[Cell]:
+    # Models at another noise stand in the same table, but the paper has no numbers for them.
     if sigma != PUBLISHED_SIGMA or epsilon not in PUBLISHED:
         return [Cell(), Cell()]
-    return [_number(value, ".1f") for value in PUBLISHED[epsilon]]
+    true, off = PUBLISHED[epsilon]
+    return [_number(true, ".1f"), _number(off, ".1f")]
 
 
 def _number(value: float, form: str) -> Cell:
@@ -251,7 +266,7 @@ def _notes(
     notes = [
         f"mean share of votes for the true class, and for the strongest other class: {setup}",
         "low and high: 95 % intervals over images (bootstrap)",
-        *noise_notes([one.classifier for one in found]),
+        *noise_notes(found),
     ]
     baseline = found[0]
     for one in found[1:]:
@@ -259,7 +274,7 @@ def _notes(
         for epsilon, gap in zip(epsilons, _gaps(one, baseline), strict=True):
             interval = f"[{gap.low:+.1f}, {gap.high:+.1f}]"
             differences.append(f"{gap.value:+.1f} {interval} at eps {epsilon:g}")
-        names = f"{one.classifier.name} minus that of {baseline.classifier.name}"
+        names = f"{one.name} minus that of {baseline.name}"
         notes.append(f"off class of {names}, on the same images: {', '.join(differences)}")
     if published:
         notes.append(
@@ -279,7 +294,7 @@ def _record(
                 label = int(one.labels[column])
                 moved = f"{one.distances[row, column]:.6f}"
                 counts = votes_text(sparse(one.votes[row, column]))
-                rows.append((one.classifier.name, f"{epsilon:g}", index, label, moved, counts))
+                rows.append((one.name, f"{epsilon:g}", index, label, moved, counts))
     return plain_grid("Votes", ("model", "eps", "idx", "label", "distance", "counts"), rows)
 
 
@@ -287,12 +302,13 @@ def draw(found: Sequence[Confidences], epsilons: Sequence[float], *, published: 
     """True-class and off-class confidence against epsilon: per classifier a line with intervals."""
     with style.our_style():
         figure, (left, right) = style.panels(2, runs=len(found), height=2.1)
-        looks = style.looks([one.classifier for one in found])
+        looks = style.looks(found)
         entries: dict[str, Artist] = {}
         for one in found:
-            name = one.classifier.name
+            name = one.name
             entries[name] = _curve(left, epsilons, means(one.true), looks[name])
             _curve(right, epsilons, means(one.off), looks[name])
+        # The axis must not grow for published points that were not measured here.
         known = []
         if published:
             known = [e for e in PUBLISHED if min(epsilons) <= e <= max(epsilons)]
@@ -316,9 +332,7 @@ def _curve(
     # The epsilons may be requested in any order, but a line runs from left to right.
     order = np.argsort(epsilons)
     x = np.array(epsilons)[order]
-    middle = 100 * np.array([share.value for share in shares])[order]
-    low = 100 * np.array([share.low for share in shares])[order]
-    high = 100 * np.array([share.high for share in shares])[order]
+    low, middle, high = percent_band(shares)[:, order]
     ax.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
     (line,) = ax.plot(
         x, middle, color=look.colour, linestyle=look.dash, marker=look.marker, markersize=3

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from smoothmix.stats.input_dependent import Row as WorstCase
-from smoothmix.studies.study import StudyReport
-from smoothmix.tables import Cell, Column, Grid, Row
+from smoothmix.studies.study import StudyReport, columns_of
+from smoothmix.tables import Cell, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +22,7 @@ def dimension_report(
 ) -> StudyReport:
     """The table of worst cases with its meaning, and a figure if there are exact ones."""
     gaussian = [case for case in cases if case.noise == "gaussian"]
+    # The figure shows exact values only: Monte Carlo has no small probabilities.
     draw = None
     if gaussian:
         draw = partial(_draw, gaussian)
@@ -29,11 +30,12 @@ def dimension_report(
         name="dimension",
         title="Noise that depends on the input",
         text=(
-            f"A classifier predicts a class with probability {p:g} under noise of standard deviation "
-            f"{sigma:g} at x. At x', {distance:g} away, the noise may have another standard deviation "
-            f"tau, and the table has the smallest probability that the class may have there. "
-            f"{_largest_dimension_text(gaussian)}The more dimensions, the closer tau / sigma must be "
-            "to 1: hence one sigma per model. With equal noise the dimension does not matter."
+            f"A classifier predicts a class with probability {p:g} under noise of standard "
+            f"deviation {sigma:g} at x. At x', {distance:g} away, the noise may have another "
+            "standard deviation tau, and the table has the smallest probability that the class may "
+            f"have there. {_largest_dimension_text(gaussian)}The more dimensions, the closer "
+            "tau / sigma must be to 1: hence one sigma per model. With equal noise the dimension "
+            "does not matter."
         ),
         grid=_grid(cases, p=p, sigma=sigma, distance=distance),
         draw=draw,
@@ -48,6 +50,7 @@ def _largest_dimension_text(gaussian: Sequence[WorstCase]) -> str:
     for case in gaussian:
         if case.dimension != largest or case.ratio == 1:
             continue
+        # Below one half another class may win, and nothing is certified.
         if case.worst_case < 0.5:
             lost.append(f"{case.ratio:g}")
         else:
@@ -98,7 +101,7 @@ def _grid(cases: Sequence[WorstCase], *, p: float, sigma: float, distance: float
     )
     return Grid(
         title="Worst-case probability at x'",
-        columns=tuple(Column(name=name, key=key) for key, name in COLUMNS.items()),
+        columns=columns_of(COLUMNS),
         rows=tuple(rows),
         notes=notes,
     )
@@ -111,9 +114,12 @@ def _draw(gaussian: Sequence[WorstCase]) -> Figure:
 
     with style.our_style():
         figure, (ax, *_) = style.panels(1, runs=8, height=2.3)
+        by_ratio: dict[float, list[WorstCase]] = {}
+        for case in gaussian:
+            by_ratio.setdefault(case.ratio, []).append(case)
         entries = {}
-        for number, ratio in enumerate(sorted({case.ratio for case in gaussian})):
-            own = [case for case in gaussian if case.ratio == ratio]
+        for number, (ratio, own) in enumerate(sorted(by_ratio.items())):
+            # The dimensions may be requested in any order, but a line runs from left to right.
             own.sort(key=lambda case: case.dimension)
             (line,) = ax.plot(
                 [case.dimension for case in own],
@@ -126,7 +132,7 @@ def _draw(gaussian: Sequence[WorstCase]) -> Figure:
         ax.set_xscale("log")
         ax.set_yscale("log")
         ax.set_ylim(FLOOR, 2)
-        # Plain text: the labels of log axes are mathematics by default, which our style turns off.
+        # Plain text: log axes write mathematics by default, which our style turns off.
         dimensions = sorted({case.dimension for case in gaussian})
         ax.set_xticks(dimensions, [f"{d:,}" for d in dimensions], rotation=35, ha="right")
         ax.set_yticks([1, 1e-3, 1e-6, 1e-9, FLOOR], ["1", "10⁻³", "10⁻⁶", "10⁻⁹", "≤ 10⁻¹²"])

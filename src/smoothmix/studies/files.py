@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -52,6 +50,7 @@ def save_report(report: StudyReport, folder: Path, figure_format: str = "pdf") -
         figure = report.draw()
         files.append(folder / f"{report.name}.{figure_format.removeprefix('.')}")
         save_figure(figure, files[-1])
+    # Last: the report page reads this file, and what it describes should exist by then.
     section = json.dumps(page_section(report, figure), indent=1)
     files.append(_write(folder / f"{report.name}.json", f"{section}\n"))
     return SavedReport(report, tuple(files), earlier)
@@ -66,13 +65,13 @@ def _move_earlier(report: StudyReport, folder: Path) -> Path | None:
     """Move the files of an earlier study of this name if its results differ; the new folder."""
     numbers = folder / f"{report.name}.csv"
     record = folder / f"{report.name}-record.csv"
+    # By content and not by date: the same study again replaces its own files.
     differs = _differs(numbers, to_csv(report.grid))
     if report.record is not None:
         differs = differs or _differs(record, to_csv(report.record))
     if not differs:
         return None
-    earlier = next(path for path in _numbered_folders(folder) if not path.exists())
-    earlier.mkdir()
+    earlier = _new_folder(folder)
     others = [folder / f"{report.name}.{suffix}" for suffix in (*FIGURE_FORMATS, "json")]
     for path in (numbers, record, *others):
         if path.exists():
@@ -80,9 +79,14 @@ def _move_earlier(report: StudyReport, folder: Path) -> Path | None:
     return earlier
 
 
-def _numbered_folders(folder: Path) -> Iterator[Path]:
-    for number in count(1):
-        yield folder / f"earlier-{number}"
+def _new_folder(folder: Path) -> Path:
+    """Make the first of earlier-1, earlier-2, ... that does not exist."""
+    number = 1
+    while (folder / f"earlier-{number}").exists():
+        number += 1
+    earlier = folder / f"earlier-{number}"
+    earlier.mkdir()
+    return earlier
 
 
 def _differs(path: Path, text: str) -> bool:
@@ -124,6 +128,7 @@ def _data_uri(figure: Figure) -> str:
         path = Path(folder) / "figure.png"
         save_figure(figure, path)
         with Image.open(path) as whole:
+            # Drawn in full and made smaller: thin lines stay smooth, and the page stays small.
             half = (whole.width // 2, whole.height // 2)
             small = whole.convert("RGB").resize(half, Image.Resampling.LANCZOS)
     # The default method merges our green and our blue into one colour.

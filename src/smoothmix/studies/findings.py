@@ -79,6 +79,7 @@ class Findings:
                 "found": numbers.tolist(),
             }
         )
+        # Only now: a study that is refused must not leave an empty folder.
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             # The break comes first as well: if the line before was cut off, this one stays whole.
@@ -88,6 +89,7 @@ class Findings:
 def _settings_digest(
     study: Study, smoothed: Smoothed, dataset: Dataset, votes: VoteSettings
 ) -> str:
+    # The keys and their order-free JSON are those of earlier versions, whose findings still resume.
     settings = {
         **study.settings,
         "draws": {
@@ -98,6 +100,7 @@ def _settings_digest(
         },
         "data": dataset.fingerprint,
         "noise": addresses.SCHEME,
+        # Another version of torch or numpy may round differently.
         "versions": software_versions(),
     }
     text = json.dumps(settings, sort_keys=True)
@@ -141,7 +144,10 @@ def _read(path: Path, shape: tuple[int, ...]) -> dict[Key, Floats]:
 def _parse(line: str) -> tuple[Key, Floats] | None:
     try:
         row: Mapping[str, object] = json.loads(line)
-        key = str(row["model"]), float(row["sigma"]), int(row["image"])  # type: ignore[arg-type, call-overload]
+        sigma = float(row["sigma"])  # type: ignore[arg-type]
+        image = int(row["image"])  # type: ignore[call-overload]
+        key = (str(row["model"]), sigma, image)
         return key, np.asarray(row["found"], dtype=np.float64)
+    # Whatever a damaged line contains, its image is simply measured again.
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -22,14 +22,15 @@ from smoothmix.plots import style
 from smoothmix.studies.case import Case, SmoothedAttack, distance, label_lost
 from smoothmix.studies.study import (
     Floats,
-    NamedClassifier,
+    PerClassifier,
     Results,
     Study,
     StudyReport,
+    columns_of,
     noise_notes,
     plain_grid,
 )
-from smoothmix.tables import Cell, Column, Grid, Row
+from smoothmix.tables import Cell, Grid, Row
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -50,10 +51,9 @@ BINS = 16
 
 
 @dataclass(frozen=True, eq=False)
-class MixingRatios:
+class MixingRatios(PerClassifier):
     """The mixing ratio of each image under one classifier."""
 
-    classifier: NamedClassifier
     ratio: Floats
     """The least mixing ratio at which another class has as many votes as the true one; infinite if
     there is none up to 1; NaN if the image itself is misclassified."""
@@ -108,6 +108,7 @@ class MixingStudy(Study):
 
     def one(self, case: Case) -> Floats:
         """The least ratio at which the class changes, and the adversarial example's distance."""
+        # The way to an adversarial example of a misclassified image says nothing about robustness.
         if label_lost(case.votes(case.image), case.label):
             return np.array([math.nan, math.nan])
         adversarial = case.adversarial(self.attack)
@@ -150,6 +151,8 @@ def least_change(
     >>> least_change(lambda ratio: ratio > 0.3)
     0.3046875
     """
+    # A scan before the bisection: the class may change and change back, and between the two ends
+    # alone bisection would see neither.
     low = 0.0
     for step in range(1, scan + 1):
         high = step / scan
@@ -193,9 +196,9 @@ def _text(found: Sequence[MixingRatios], setup: str) -> str:
     medians = []
     for one in found:
         if one.median is None:
-            medians.append(f"{one.classifier.name} classifies no image correctly")
+            medians.append(f"{one.name} classifies no image correctly")
         else:
-            medians.append(f"{one.classifier.name} {_interval(one.median)}")
+            medians.append(f"{one.name} {_interval(one.median)}")
     text = (
         "Images were moved towards adversarial examples until another class had as many votes as "
         f"the true one ({setup}). Half of the correctly classified images change by the mixing "
@@ -210,6 +213,7 @@ def _text(found: Sequence[MixingRatios], setup: str) -> str:
 
 def _comparison(one: MixingRatios, baseline: MixingRatios) -> str:
     """On how many images the ratio is larger than the baseline's, of those where they differ."""
+    # Paired by image, and only where both classifiers have a ratio.
     both_right = ~np.isnan(one.ratio) & ~np.isnan(baseline.ratio)
     larger = int((one.ratio[both_right] > baseline.ratio[both_right]).sum())
     smaller = int((one.ratio[both_right] < baseline.ratio[both_right]).sum())
@@ -220,7 +224,7 @@ def _comparison(one: MixingRatios, baseline: MixingRatios) -> str:
     percent = f"{100 * estimate.value:.0f} %"
     interval = f"[{100 * estimate.low:.0f}, {100 * estimate.high:.0f}]"
     return (
-        f"The ratio of {one.classifier.name} is larger than that of {baseline.classifier.name} on "
+        f"The ratio of {one.name} is larger than that of {baseline.name} on "
         f"{larger} of the {counted(different, 'image')} where they differ ({percent} {interval})."
     )
 
@@ -236,25 +240,23 @@ def _ratio_text(value: float) -> str:
     return f"{value:.3f}"
 
 
-COLUMNS = (
-    "model",
-    "sigma",
-    "images",
-    "wrong at 0",
-    "changed",
-    "never changed",
-    "median ratio",
-    "low",
-    "high",
-    "adversarial L2",
-    "change L2",
-)
+COLUMNS = {
+    "model": "model",
+    "sigma": "sigma",
+    "images": "images",
+    "wrong_at_0": "wrong at 0",
+    "changed": "changed",
+    "never_changed": "never changed",
+    "median_ratio": "median ratio",
+    "low": "low",
+    "high": "high",
+    "adversarial_l2": "adversarial L2",
+    "change_l2": "change L2",
+}
+"""Names of the table's columns by their keys."""
 
 
 def _grid(found: Sequence[MixingRatios], setup: str) -> Grid:
-    columns = []
-    for name in COLUMNS:
-        columns.append(Column(name=name, key=name.replace(" ", "_").lower()))
     accuracy = f"±{TOLERANCE / 2:.4f}"
     notes = (
         f"least ratio at which another class has as many votes as the true one: {setup}",
@@ -262,11 +264,11 @@ def _grid(found: Sequence[MixingRatios], setup: str) -> Grid:
         "images that are wrong at ratio 0 are left out, those that never change count as > 1",
         "low and high: exact 95 % interval of the median over images",
         "L2: median distances from the image to its adversarial example, and to the change",
-        *noise_notes([one.classifier for one in found]),
+        *noise_notes(found),
     )
     return Grid(
         title="Mixing ratio at which the prediction changes",
-        columns=tuple(columns),
+        columns=columns_of(COLUMNS),
         rows=tuple(_line(one) for one in found),
         notes=notes,
     )
@@ -275,8 +277,8 @@ def _grid(found: Sequence[MixingRatios], setup: str) -> Grid:
 def _line(one: MixingRatios) -> Row:
     changed = len(one.right) - one.unchanged
     cells = [
-        Cell(one.classifier.name),
-        Cell(one.classifier.sigma, "g"),
+        Cell(one.name),
+        Cell(one.sigma, "g"),
         Cell(len(one.ratio)),
         Cell(one.wrong),
         Cell(changed),
@@ -285,11 +287,12 @@ def _line(one: MixingRatios) -> Row:
     if one.median is None:
         cells += [Cell()] * 5
     else:
+        # CSV files get inf for what people read as "> 1".
         for value in (one.median.value, one.median.low, one.median.high):
             cells.append(Cell(value, text=_ratio_text(value)))
         cells.append(_length_cell(one.length))
         cells.append(_length_cell(_change_lengths(one)))
-    return Row(cells=tuple(cells), sigma=one.classifier.sigma)
+    return Row(cells=tuple(cells), sigma=one.sigma)
 
 
 def _change_lengths(one: MixingRatios) -> Floats:
@@ -314,7 +317,7 @@ def _record(found: Sequence[MixingRatios], results: Results) -> Grid:
         images = zip(results.indices, results.labels, one.ratio, one.distance, strict=True)
         for index, label, ratio, length in images:
             measured = (_outcome(ratio), _finite_text(ratio), _finite_text(length))
-            rows.append((one.classifier.name, index, int(label), *measured))
+            rows.append((one.name, index, int(label), *measured))
     return plain_grid("Ratios", ("model", "idx", "label", "outcome", "ratio", "distance"), rows)
 
 
@@ -335,12 +338,12 @@ def _finite_text(value: float) -> str:
 def draw(found: Sequence[MixingRatios]) -> Figure:
     """A histogram of the ratios per classifier, with a bar for `never` and medians on top."""
     with style.our_style():
-        looks = style.looks([one.classifier for one in found])
+        looks = style.looks(found)
         figure, (ax,) = style.panels(1, runs=len(found), height=2.1)
         entries: dict[str, Artist] = {}
         remarks = {}
         for one in found:
-            name = one.classifier.name
+            name = one.name
             entries[name] = _histogram(ax, one, looks[name])
             remarks[name] = _legend_remark(one)
         ax.set_xlim(0, 1 + 4 / BINS)
@@ -362,12 +365,14 @@ def _histogram(ax: Axes, one: MixingRatios, look: style.Look) -> Artist:
     edges = np.linspace(0, 1, BINS + 1)
     never_edges = [1 + 1 / BINS, 1 + 3 / BINS]
     percent_per_image = 100 / len(one.right)
+    # Each classifier has its own number of correctly classified images, so bars are percentages.
     counts, _ = np.histogram(one.right[np.isfinite(one.right)], edges)
     heights = percent_per_image * counts
     outline = ax.stairs(heights, edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
     ax.stairs(heights, edges, fill=True, color=look.colour, alpha=0.1, linewidth=0)
     never = [percent_per_image * one.unchanged]
     ax.stairs(never, never_edges, color=look.colour, linestyle=look.dash, linewidth=1.0)
+    # An infinite median is marked over the bar of the images that never change.
     middle = min(one.median.value, 1 + 2 / BINS)
     top = ax.get_xaxis_transform()
     ax.plot([middle], [1.0], "v", color=look.colour, transform=top, clip_on=False)

@@ -1,4 +1,4 @@
-"""Votes on the line from an image to its adversarial example: the paper's over-confidence figure."""
+"""Votes on the line from an image to its adversarial example (the over-confidence figure)."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from smoothmix.studies.study import (
     Results,
     Study,
     StudyReport,
+    columns_of,
     noise_notes,
     plain_grid,
 )
-from smoothmix.tables import Cell, Column, Grid, Row
+from smoothmix.tables import Cell, Grid, Row
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
@@ -90,6 +91,7 @@ class PathStudy(Study):
 
     def one(self, case: Case) -> Floats:
         """The votes at all points, then the pixels of the adversarial example."""
+        # The pixels are kept for the figure: a resumed study must not attack again.
         adversarial = case.adversarial(self.attack)
         votes = []
         for ratio in self.ratios:
@@ -144,6 +146,7 @@ def first_right(
             opened = open_cases(classifier.smoothed, dataset, votes)
             cases.append(stack.enter_context(opened))
         for index in indices:
+            # In turn and not for all images at once: the first few are usually enough.
             if all(_is_right(case(index)) for case in cases):
                 right.append(index)
             if len(right) == count:
@@ -166,6 +169,7 @@ def _path(
 
     (image,) = dataset.images([index])
     votes, pixels = np.split(numbers, [len(ratios) * classifier.num_classes])
+    # Numbers are kept in float64, which holds votes and float32 pixels exactly.
     adversarial = torch.from_numpy(pixels.astype(np.float32)).reshape(image.shape)
     shown = [image.lerp(adversarial, ratio).numpy() for ratio in SHOWN_RATIOS]
     return VotePath(
@@ -182,9 +186,11 @@ def _path(
 def _text(paths: Sequence[VotePath], classifiers: Sequence[NamedClassifier], setup: str) -> str:
     averages = []
     for classifier in classifiers:
-        own = [path for path in paths if path.classifier is classifier]
-        true = 100 * np.mean([path.true_share(0) for path in own])
-        off = 100 * np.mean([path.off_share(-1) for path in own])
+        shares = []
+        for path in paths:
+            if path.classifier is classifier:
+                shares.append((path.true_share(0), path.off_share(-1)))
+        true, off = 100 * np.mean(shares, axis=0)
         averages.append(
             f"{classifier.name} gives the true class {true:.1f} % of the votes at the images, and "
             f"another {off:.1f} % at their adversarial examples"
@@ -215,24 +221,28 @@ COLUMNS = {
 
 
 def _grid(paths: Sequence[VotePath], class_names: Sequence[str], setup: str) -> Grid:
-    classifiers = list(dict.fromkeys(path.classifier for path in paths))
     notes = (
         f"shares of votes at the image (ratio 0) and at its adversarial example (ratio 1): {setup}",
         "changes at: the first ratio at which another class has as many votes as the true one",
-        *noise_notes(classifiers),
+        *noise_notes(paths),
     )
     return Grid(
         title="From images to their adversarial examples",
-        columns=tuple(Column(name=name, key=key) for key, name in COLUMNS.items()),
+        columns=columns_of(COLUMNS),
         rows=tuple(_line(path, class_names) for path in paths),
         notes=notes,
     )
 
 
 def _line(path: VotePath, class_names: Sequence[str]) -> Row:
+    # Of the adversarial example: the class that the attack found.
     rival = strongest_other_class(path.votes[-1], path.label)
-    texts = (path.classifier.name, str(path.index), class_names[path.label], class_names[rival])
-    cells = [Cell(text) for text in texts]
+    cells = [
+        Cell(path.name),
+        Cell(str(path.index)),
+        Cell(class_names[path.label]),
+        Cell(class_names[rival]),
+    ]
     for share in (path.true_share(0), path.true_share(-1), path.off_share(-1)):
         cells.append(Cell(round(100 * share, 6), ".1f"))
     if path.change is None:
@@ -240,7 +250,7 @@ def _line(path: VotePath, class_names: Sequence[str]) -> Row:
     else:
         cells.append(Cell(path.change, ".3f"))
     cells.append(Cell(round(path.distance, 6), ".2f"))
-    return Row(cells=tuple(cells), sigma=path.classifier.sigma)
+    return Row(cells=tuple(cells), sigma=path.sigma)
 
 
 def _record(paths: Sequence[VotePath]) -> Grid:
@@ -248,5 +258,5 @@ def _record(paths: Sequence[VotePath]) -> Grid:
     for path in paths:
         for ratio, votes in zip(path.ratios, path.votes, strict=True):
             counts = votes_text(sparse(votes))
-            rows.append((path.classifier.name, path.index, path.label, f"{ratio:.6f}", counts))
+            rows.append((path.name, path.index, path.label, f"{ratio:.6f}", counts))
     return plain_grid("Votes", ("model", "idx", "label", "ratio", "counts"), rows)

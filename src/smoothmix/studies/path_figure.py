@@ -12,7 +12,7 @@ import numpy as np
 from smoothmix.analysis import share
 from smoothmix.plots import style
 from smoothmix.studies.case import label_lost, strongest_other_class
-from smoothmix.studies.study import Floats, Ints, NamedClassifier
+from smoothmix.studies.study import Floats, Ints, PerClassifier, percent_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SHOWN_RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Mixing ratios whose images are shown."""
+
+SHOWN_LABELS = ("0", "0.25", "0.5", "0.75", "1")
 
 LEGEND_ROW = 9.5
 """Height of a row of a panel's legend, in points."""
@@ -30,10 +32,9 @@ LEGEND_WIDTH = 40
 
 
 @dataclass(frozen=True, eq=False)
-class VotePath:
+class VotePath(PerClassifier):
     """The votes of one classifier between one image and its adversarial example."""
 
-    classifier: NamedClassifier
     index: int
     label: int
     ratios: Floats
@@ -47,9 +48,11 @@ class VotePath:
     def leading(self, count: int) -> list[int]:
         """The true class, then the classes with the most votes anywhere on the line."""
         peaks = self.votes.max(axis=0)
+        # The true class comes first, even if it has no vote anywhere.
         peaks[self.label] = self.votes.sum() + 1
-        by_peak = np.argsort(-peaks, kind="stable")
-        return [int(number) for number in by_peak[:count]]
+        # Stable: of classes with equal votes the first is taken, on every machine.
+        by_peak: list[int] = np.argsort(-peaks, kind="stable").tolist()
+        return by_peak[:count]
 
     def true_share(self, point: int) -> float:
         """The share of votes for the true class at a point of the line."""
@@ -91,8 +94,9 @@ def draw(paths: Sequence[VotePath], class_names: Sequence[str], classes: int) ->
             )
             ax.set_title(_panel_title(path), pad=5 + LEGEND_ROW * legend_rows)
             _images_below(ax, path, side)
+            # Wider than 0 to 1: the first and the last image are centred under their ratios.
             ax.set_xlim(-0.1, 1.1)
-            ax.set_xticks(SHOWN_RATIOS, [f"{ratio:g}" for ratio in SHOWN_RATIOS])
+            ax.set_xticks(SHOWN_RATIOS, SHOWN_LABELS)
             style.percent_axis(ax)
             if style.leftmost(ax):
                 ax.set_ylabel("Share of votes (%)")
@@ -105,9 +109,11 @@ def draw(paths: Sequence[VotePath], class_names: Sequence[str], classes: int) ->
 
 
 def _legend_labels(path: VotePath, class_names: Sequence[str], classes: int) -> list[str]:
-    labels = [class_names[number] for number in path.leading(classes)]
-    labels[0] = f"true: {labels[0]}"
-    return [_shortened(label) for label in labels]
+    true, *others = path.leading(classes)
+    labels = [_shortened(f"true: {class_names[true]}")]
+    for number in others:
+        labels.append(_shortened(class_names[number]))
+    return labels
 
 
 def _shortened(label: str) -> str:
@@ -122,10 +128,11 @@ def _legend_width(labels: Sequence[str]) -> int:
 
 
 def _panel_title(path: VotePath) -> str:
+    # A long name gets a line of its own, or the titles of neighbours would overlap.
     separator = "\n"
-    if len(path.classifier.name) <= 18:
+    if len(path.name) <= 18:
         separator = ", "
-    name = style.fitted(path.classifier.name, width=28, lines=1)
+    name = style.fitted(path.name, width=28, lines=1)
     return f"{name}{separator}image {path.index}"
 
 
@@ -133,13 +140,14 @@ def _panels(paths: Sequence[VotePath], *, legend_rows: int) -> tuple[Figure, lis
     """Empty panels, no row with two classifiers; and the side of an image below, in inches."""
     from matplotlib.figure import Figure
 
-    classifiers = len({path.classifier.name for path in paths})
+    classifiers = len({path.name for path in paths})
     images = len(paths) // classifiers
     columns = min(PANELS_IN_A_ROW, images)
     rows = classifiers * math.ceil(images / columns)
     width = style.FULL_WIDTH
     if columns == 1:
         width = style.COLUMN_WIDTH
+    # Five images fit side by side under a panel, with a little space between them.
     side = 0.17 * width / columns
     height = 1.9 + side + legend_rows * LEGEND_ROW / 72
     figure = Figure(figsize=(width, rows * height), dpi=style.DPI, layout="constrained")
@@ -153,9 +161,8 @@ def _curves(ax: Axes, path: VotePath, labels: Sequence[str]) -> None:
     total = int(path.votes[0].sum())
     for position, number in enumerate(path.leading(len(labels))):
         estimates = [share(int(count), total) for count in path.votes[:, number]]
-        middle = 100 * np.array([estimate.value for estimate in estimates])
-        low = 100 * np.array([estimate.low for estimate in estimates])
-        high = 100 * np.array([estimate.high for estimate in estimates])
+        low, middle, high = percent_band(estimates)
+        # Colour and dash by rank and not by class: the true class looks the same in all panels.
         colour = style.COLOURS[position % len(style.COLOURS)]
         dash = style.DASHES[position % len(style.DASHES)]
         ax.fill_between(path.ratios, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -177,6 +184,7 @@ def _images_below(ax: Axes, path: VotePath, side: float) -> None:
         middle = (ratio + 0.1) / 1.2  # in an axis from -0.1 to 1.1
         bounds = (middle - width / 2, -0.2 - side, width, side)
         small = ax.inset_axes(bounds, transform=placement)
+        # matplotlib wants channels last, and grey images without channels.
         pixels = image.transpose(1, 2, 0)
         if len(image) == 1:
             pixels = image[0]

@@ -33,7 +33,7 @@ ABLATIONS = {
 def ablation_report(
     rows: Sequence[Reproduced], *, radii: Sequence[float] | None = None
 ) -> StudyReport:
-    """The paper's ablations: a table with the cost of each row, and a panel of curves per setting."""
+    """The paper's ablations: a table with the cost of each row, and curves per setting."""
     require(bool(rows), "an ablation needs at least one row")
     grid = reproduction_grid(rows, title="Ablations of SmoothMix (MNIST, sigma 1.0)", radii=radii)
     groups = runs_by_ablation(rows)
@@ -66,8 +66,8 @@ def seeds_report(row: Reproduced, *, radii: Sequence[float] | None = None) -> St
         title=f"Seeds of {preset}",
         text=(
             f"The same training with {len(runs)} seeds has an ACR of {np.mean(acrs):.4f} with a "
-            f"standard deviation of {np.std(acrs, ddof=1):.4f} ({each}). Differences between methods "
-            "are to be judged against that."
+            f"standard deviation of {np.std(acrs, ddof=1):.4f} ({each}). Differences between "
+            "methods are to be judged against that."
         ),
         grid=_with_cost(grid, [row]),
         draw=partial(_draw, {preset: runs}),
@@ -80,6 +80,7 @@ def runs_by_ablation(rows: Sequence[Reproduced]) -> dict[str, list[Measured]]:
     for row in rows:
         if row.runs:
             first_runs[row.preset.name.removeprefix("ablation/")] = row.runs[0]
+    # Every panel has the baseline, so that each can be read alone.
     baselines = []
     if "gaussian" in first_runs:
         baselines.append(replace(first_runs["gaussian"], name="Gaussian"))
@@ -99,6 +100,7 @@ def seconds_per_epoch(row: Reproduced) -> float | None:
     seconds = []
     for run in row.runs:
         for epoch in run.training:
+            # Metrics are a text file that users may have edited: a line may lack the time.
             if "seconds" in epoch:
                 seconds.append(float(epoch["seconds"]))
     if not seconds:

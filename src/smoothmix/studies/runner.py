@@ -1,4 +1,7 @@
-"""The runner of all studies: classifiers, images, resumption, progress and files. No torch at import."""
+"""The runner of all studies: classifiers, images, resumption, progress and files.
+
+No torch at import.
+"""
 
 from __future__ import annotations
 
@@ -66,24 +69,29 @@ def measure(
             recalled = kept.recall(index)
             if recalled is not None:
                 numbers[classifier.name, index] = recalled
+    # All findings are read first, so that progress starts where the last run ended.
     total = len(classifiers) * len(indices)
     on_progress(Progress(len(numbers), total))
+    # Classifier by classifier: a network is opened once, and only one is in use at a time.
     for classifier in classifiers:
         with open_cases(classifier.smoothed, dataset, votes) as case:
             for index in indices:
                 if (classifier.name, index) in numbers:
                     continue
                 found = study.one(case(index))
+                # After every image: an interruption costs the current image and no more.
                 findings[classifier.name].keep(index, found)
                 numbers[classifier.name, index] = found
                 on_progress(Progress(len(numbers), total))
+    # Classifiers with the same settings share a file, hence a set.
+    paths = {kept.path for kept in findings.values() if kept.path is not None}
     return Results(
         classifiers=tuple(classifiers),
         dataset=dataset,
         indices=tuple(indices),
         votes=votes,
         numbers=_stack(numbers, classifiers, indices),
-        findings=frozenset(kept.path for kept in findings.values() if kept.path is not None),
+        findings=frozenset(paths),
     )
 
 

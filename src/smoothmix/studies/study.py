@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix._io.text import counted
+from smoothmix.analysis import Estimate
 from smoothmix.studies.case import Case, VoteSettings
 from smoothmix.tables import Cell, Column, Grid, Row
 
@@ -41,6 +42,24 @@ class NamedClassifier:
     def num_classes(self) -> int:
         """Number of classes that it predicts."""
         return self.smoothed.num_classes
+
+
+# Compared by identity, like all results here: arrays have no truth value to compare them by.
+@dataclass(frozen=True, eq=False)
+class PerClassifier:
+    """Base of what a study found for one classifier."""
+
+    classifier: NamedClassifier
+
+    @property
+    def name(self) -> str:
+        """Its name in tables and legends."""
+        return self.classifier.name
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of its noise."""
+        return self.classifier.sigma
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,6 +99,7 @@ class StudyReport:
     """What was measured and what came out, in two or three plain sentences."""
     grid: Grid
     """The numbers."""
+    # A function and not a figure: matplotlib is optional, and the saver knows whether it is there.
     draw: Callable[[], Figure] | None = None
     """Draws the figure, which needs matplotlib; None if the study has no figure."""
     record: Grid | None = None
@@ -99,7 +119,7 @@ class Study(ABC):
     @property
     @abstractmethod
     def settings(self) -> Mapping[str, object]:
-        """What decides the result of a case, as plain values: findings are reused under the same."""
+        """What decides the numbers of a case: findings are reused under the same settings."""
 
     @abstractmethod
     def shape(self, num_classes: int, image_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -117,12 +137,24 @@ class Study(ABC):
         """Refuse settings that do not fit the classifiers, before anything is measured."""
 
 
-def noise_notes(classifiers: Sequence[NamedClassifier]) -> tuple[str, ...]:
+def noise_notes(found: Sequence[PerClassifier]) -> tuple[str, ...]:
     """A sentence for the table where the classifiers are smoothed with different noise."""
-    if len({classifier.sigma for classifier in classifiers}) == 1:
+    sigmas = {one.name: one.sigma for one in found}
+    if len(set(sigmas.values())) == 1:
         return ()
-    sigmas = [f"{classifier.name} {classifier.sigma:g}" for classifier in classifiers]
-    return (f"the models differ in noise, and each is smoothed with its own: {', '.join(sigmas)}",)
+    each = ", ".join(f"{name} {sigma:g}" for name, sigma in sigmas.items())
+    return (f"the models differ in noise, and each is smoothed with its own: {each}",)
+
+
+def percent_band(estimates: Sequence[Estimate]) -> Floats:
+    """The low ends, values and high ends of estimated shares in percent, [3, estimates]."""
+    ends = [(estimate.low, estimate.value, estimate.high) for estimate in estimates]
+    return 100 * np.array(ends).T
+
+
+def columns_of(names: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns of a table from their names by their keys."""
+    return tuple(Column(name=name, key=key) for key, name in names.items())
 
 
 def plain_grid(title: str, names: Sequence[str], rows: Sequence[Sequence[object]]) -> Grid:
@@ -131,5 +163,5 @@ def plain_grid(title: str, names: Sequence[str], rows: Sequence[Sequence[object]
     for values in rows:
         cells = [Cell(str(value)) for value in values]
         lines.append(Row(cells=tuple(cells)))
-    columns = [Column(name=name, key=name) for name in names]
-    return Grid(title=title, columns=tuple(columns), rows=tuple(lines))
+    columns = columns_of(dict(zip(names, names, strict=True)))
+    return Grid(title=title, columns=columns, rows=tuple(lines))
