@@ -1,4 +1,4 @@
-"""Settings of a run as frozen values: checked where they are born, written to TOML and read back. No torch."""
+"""Settings as frozen values: checked when they are made, written to TOML and read back. No torch."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 Engine = Literal["auto", "eager"]
-"""What may run a network: `auto` takes the fastest that computes the same, `eager` the network as it is written."""
+"""What runs a network: `auto` the fastest way to the same logits, `eager` its code as written."""
 ENGINES: tuple[Engine, ...] = ("auto", "eager")
 FUSED = "torch-cpu-fused"
-"""Name that is recorded of the engine which folds BatchNorm, ReLU and additions into convolutions."""
+"""Recorded name of the engine that fuses BatchNorm, ReLU and additions with convolutions."""
 Fidelity = Literal["official", "paper"]
 FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
-"""What the paper's text says of every training loop, and the code that made its tables did not do."""
+"""What the paper says about every training loop, and the code behind its tables did not do."""
 
 TESTED_ON_TRAINING = (
     "trained on the images that it is tested on: its accuracy says nothing of others"
 )
-"""What a run notes of itself that no reader of its numbers may miss."""
+"""A note on a run that every reader of its numbers must see."""
 
 Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How the training loop runs, whatever the method. The defaults are those of the MNIST tables."""
+    """Settings of the training loop, for any method; the defaults are those of the MNIST tables."""
 
     epochs: int = 90
     """Passes over the training images."""
 
     batch: int = 256
-    """Images read at once; methods with noise copies cut it into that many chunks, a step each."""
+    """Images per batch; some methods cut it into as many chunks as noise samples, a step each."""
 
     learning_rate: float = 0.01
     """Step size of SGD before the first drop."""
@@ -51,7 +51,7 @@ class Recipe:
     """Epochs after which the learning rate is multiplied by `drop_factor`."""
 
     drop_factor: float = 0.1
-    """What each drop multiplies the learning rate by."""
+    """Factor of the learning rate at each drop."""
 
     late_drops: bool = True
     """Each drop comes one epoch late, as in the code that made the published tables."""
@@ -60,7 +60,7 @@ class Recipe:
     """Momentum of SGD."""
 
     nesterov: bool = False
-    """Nesterov momentum, as the paper's text says; the published tables were made without."""
+    """Nesterov momentum, as the paper says; the published tables were made without it."""
 
     weight_decay: float = 1e-4
     """L2 penalty on all weights."""
@@ -104,7 +104,8 @@ class Recipe:
         >>> [round(Recipe(drops=(2, 3)).rate(e), 6) for e in range(5)]
         [0.01, 0.01, 0.01, 0.001, 0.0001]
         """
-        passed = sum(epoch >= drop + self.late_drops for drop in self.drops)
+        delay = int(self.late_drops)
+        passed = sum(epoch >= drop + delay for drop in self.drops)
         return self.learning_rate * self.drop_factor**passed
 
 
@@ -113,37 +114,37 @@ class RunConfig:
     """Everything that decides a trained network: data, network, method and recipe."""
 
     data: str
-    """Name of the data set, as `smoothmix data list` shows it."""
+    """Name of the data set (`smoothmix data list`), or `package.module:name`."""
 
     network: str
-    """Name of the network."""
+    """Name of the network, or `package.module:function`."""
 
     train_split: str = "train"
-    """Which part of it the network is trained on."""
+    """The split of the data set that the network is trained on."""
 
     method: Settings = field(default_factory=dict)
-    """The training method: its `name` and its own settings, `sigma` among them."""
+    """The training method: its `name` (or `package.module:Class`), `sigma` and other settings."""
 
     recipe: Recipe = field(default_factory=Recipe)
     """The training loop."""
 
     normalisation: str = "none"
-    """Whose mean and deviation the network's first layer uses: none (also as mnist), cifar10 or imagenet."""
+    """Whose mean and standard deviation the first layer uses: none (or mnist), cifar10, imagenet."""
 
     num_classes: int = 10
     """Outputs of the network."""
 
     image_shape: tuple[int, ...] = ()
-    """Channels, height and width of its images; empty means those the network is made for."""
+    """Channels, height and width of its images; empty means those that the network is made for."""
 
     data_hash: str = ""
-    """Fingerprint of the images and labels it was trained on; filled in by the training."""
+    """Fingerprint of the images and labels it was trained on; training fills it in."""
 
     preset: str = ""
-    """The preset this began as, if any."""
+    """The preset that this is a run of, if any."""
 
     notes: tuple[str, ...] = ()
-    """What a reader of the results must know: a partial data set, cut epochs, an imported checkpoint."""
+    """What a reader of the results must know: partial data, fewer epochs, imported weights."""
 
     def __post_init__(self) -> None:
         require("name" in self.method, "method needs a name")
@@ -153,21 +154,18 @@ class RunConfig:
         )
         require("sigma" in self.method, "method needs a sigma")
         sigma = self.method["sigma"]
-        require(
-            type(sigma) is not bool and isinstance(sigma, Real),
-            f"sigma must be a number, got {sigma!r}",
-        )
+        # True is a number to Python, and never meant as one here.
+        is_number = isinstance(sigma, Real) and not isinstance(sigma, bool)
+        require(is_number, f"sigma must be a number, got {sigma!r}")
         require_sigma(self.sigma)
         shape = list(self.image_shape)
-        require(
-            len(shape) in (0, 3) and all(side > 0 for side in shape),
-            f"image_shape needs 3 sides, got {shape}",
-        )
+        positive = all(side > 0 for side in shape)
+        require(len(shape) in (0, 3) and positive, f"image_shape needs 3 sides, got {shape}")
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
     def sigma(self) -> float:
-        """The noise the network is trained with."""
+        """Standard deviation of the noise in training."""
         return float(self.method["sigma"])
 
     def save(self, path: Path) -> None:

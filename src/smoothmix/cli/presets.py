@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Annotated
+
 from smoothmix._io.text import counted
+from smoothmix.cli.options import FLAT
 from smoothmix.cli.output import table
 from smoothmix.config import require
+from smoothmix.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresetFilters:
+    """Which presets to list."""
+
+    data: str | None = None
+    """Only those of this data set."""
+
+    sigma: float | None = None
+    """Only those of this noise."""
+
+    method: str | None = None
+    """Only those of this training method."""
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The filters that have a value, by option."""
+        options = {"--data": self.data, "--sigma": self.sigma, "--method": self.method}
+        return {option: value for option, value in options.items() if value is not None}
+
+
+NO_FILTERS = PresetFilters()
 
 
 def presets(
-    name: str | None = None,
-    /,
-    *,
-    data: str | None = None,
-    sigma: float | None = None,
-    method: str | None = None,
+    name: str | None = None, /, *, filters: Annotated[PresetFilters, FLAT] = NO_FILTERS
 ) -> None:
     """List the paper's rows and the quick ones, or show one as TOML.
 
@@ -21,33 +44,43 @@ def presets(
     ----------
     name
         One preset, the beginning of some (`mnist/1.00`), or a pattern (`*/smoothmix*`).
-    data
-        Only those of this data set.
-    sigma
-        Only those of this noise.
-    method
-        Only those of this method.
     """
     from smoothmix import presets as library
 
-    name = name and library.spelled(name)
-    matching = library.names(name or "*", data=data, sigma=sigma, method=method)
-    filters = {"--data": data, "--sigma": sigma, "--method": method}
-    given = [option for option, value in filters.items() if value is not None]
+    if name is not None:
+        name = library.spelled(name)
     if name in library.names():
-        require(not given, f"{name} is one preset: leave out {' and '.join(given)}")
-    plain = name is not None and not any(sign in name for sign in "*?[")
-    if name is not None and (matching == [name] or (plain and not matching)):
+        options = " and ".join(filters.given)
+        require(not filters.given, f"{name} is one preset: leave out {options}")
+    matching = library.names(
+        name or "*", data=filters.data, sigma=filters.sigma, method=filters.method
+    )
+    if name is not None and _means_one(name, matching):
         print(library.to_toml(library.get(name)), end="")
         return
-    require(
-        bool(matching),
-        f"no preset fits {' '.join([name or '', *(f'{o} {v}' for o, v in filters.items() if v)]).strip()}",
-    )
+    if not matching:
+        words = [name or ""]
+        for option, value in filters.given.items():
+            words.append(f"{option} {value}")
+        raise UsageError(f"no preset fits {' '.join(words).strip()}")
+    _show_list(matching)
+
+
+def _means_one(name: str, matching: list[str]) -> bool:
+    """Whether a name is meant as that of one preset, known or not."""
+    is_pattern = any(sign in name for sign in "*?[")
+    # An unknown name is handed on as well: the error then suggests the nearest names.
+    return matching == [name] or not (is_pattern or matching)
+
+
+def _show_list(names: list[str]) -> None:
+    from smoothmix import presets as library
+
     rows = []
-    for found in matching:
-        preset = library.get(found)
-        published = preset.published
-        acr = "" if published is None or published.acr is None else f"{published.acr:.3f}"
-        rows.append((found, str(preset.config.recipe.epochs), acr, preset.about))
+    for name in names:
+        preset = library.get(name)
+        acr = ""
+        if preset.published is not None:
+            acr = f"{preset.published.acr:.3f}"
+        rows.append((name, str(preset.config.recipe.epochs), acr, preset.about))
     table(counted(len(rows), "preset"), ("preset", "epochs", "published ACR", "about"), rows)

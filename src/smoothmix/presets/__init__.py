@@ -87,6 +87,7 @@ def names(
     ['imagenet/0.50/gaussian', 'imagenet/0.50/consistency']
     """
     every = rows()
+    # A misspelt filter must not look like a filter that nothing matches.
     _require_known("data set", data, [row["data"] for row in every.values()])
     _require_known("method", method, [row["method"]["name"] for row in every.values()])
     pattern = spelled(pattern)
@@ -117,7 +118,9 @@ def get(name: str, *, fidelity: Fidelity = "official") -> Preset:
     name = spelled(name)
     # The name and sigma first: config.toml shows the settings in this order.
     identity = {"name": row["method"]["name"], "sigma": row["method"]["sigma"]}
-    settings = {key: value for key, value in row.items() if key not in ABOUT_THE_ROW}
+    settings = dict(row)
+    for key in ABOUT_THE_ROW:
+        settings.pop(key, None)
     settings["method"] = {**identity, **row["method"], "fidelity": "official"}
     settings["preset"] = name
     published = None
@@ -149,6 +152,7 @@ def with_fidelity(preset: Preset, fidelity: Fidelity) -> Preset:
     method_changes = _row(preset.name).get("paper", {})
     recipe_changes: dict[str, Any] = dict(PAPER_RECIPE)
     if fidelity == "official":
+        # The other direction: back to what the preset has for the same settings.
         official = get(preset.name).config
         method_changes = {key: official.method[key] for key in method_changes}
         recipe_changes = {key: getattr(official.recipe, key) for key in PAPER_RECIPE}
@@ -183,7 +187,8 @@ def _row(name: str) -> dict[str, Any]:
         return every[full_name]
     near = get_close_matches(full_name, every, n=3)
     if not near and name:
-        near = [known for known in every if name in known][:3]
+        # A part of a name, such as `eta5`, is not close to any whole name.
+        near = list(filter(lambda known: name in known, every))[:3]
     # All names would fill the screen.
     hint = "`smoothmix presets` lists all"
     if near:

@@ -31,6 +31,7 @@ def rows() -> dict[str, Table]:
 def _read(table: Table) -> list[tuple[str, Table]]:
     merged = []
     for row in table["preset"]:
+        # What a row says wins over what its file says for its method, and that over the defaults.
         for_method = table.get("for", {}).get(row["method"]["name"], {})
         full = merge(merge(table["defaults"], for_method), row)
         merged.append((full.pop("name"), full))
@@ -46,7 +47,9 @@ def merge(base: Table, over: Table) -> Table:
     merged = {}
     for key, value in base.items():
         # Nested tables are copied: callers change what they get, and `rows` is cached.
-        merged[key] = merge(value, {}) if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            value = merge(value, {})
+        merged[key] = value
     for key, value in over.items():
         if not isinstance(value, dict):
             merged[key] = value

@@ -11,8 +11,11 @@ from smoothmix._io.toml import to_toml
 if TYPE_CHECKING:
     from smoothmix.presets import Preset, Published
 
-WIDTH = 110
+WIDTH = 98
+"""Characters of a line of text, besides the `# ` before it."""
+
 COLUMN = 6
+"""Characters of a column of numbers."""
 
 
 def render(preset: Preset) -> str:
@@ -22,6 +25,7 @@ def render(preset: Preset) -> str:
         lines += ["", *_numbers(preset.published)]
     if preset.note:
         lines += ["", *wrap(f"Note: {preset.note}", WIDTH)]
+    # An empty line has no blank after its `#`.
     comments = "\n".join(f"# {line}".rstrip() for line in lines)
     return f"{comments}\n\n{to_toml(preset.config)}"
 
@@ -29,7 +33,9 @@ def render(preset: Preset) -> str:
 def _numbers(published: Published) -> list[str]:
     # The paper prints whole percentages for some data sets and one decimal for others.
     whole = all(value.is_integer() for value in published.accuracy.values())
-    digits = 0 if whole else 1
+    digits = 1
+    if whole:
+        digits = 0
     lines = [
         f"Published: ACR {published.acr:.3f}. {published.source}",
         _columns("radius", published.accuracy, digits=2),

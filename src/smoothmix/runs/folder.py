@@ -1,4 +1,4 @@
-"""What is where in a run folder. No torch."""
+"""The files of a run folder. No torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that holds one training run and what became of it."""
+    """A folder that holds one training run and the certificates of its network."""
 
     path: Path
 
@@ -19,7 +19,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """A line of JSON an epoch."""
+        """One line of JSON per epoch."""
         return self.path / "metrics.jsonl"
 
     @property
@@ -29,17 +29,17 @@ class RunFolder:
 
     @property
     def state(self) -> Path:
-        """Where training stands."""
+        """The last checkpoint of the training."""
         return self.path / "checkpoint" / "state.pt"
 
     @property
     def previous_state(self) -> Path:
-        """Where training stood when `state` was written, in case that is damaged."""
+        """The checkpoint before `state`, in case that is damaged."""
         return self.path / "checkpoint" / "state-previous.pt"
 
     @property
     def damaged_state(self) -> Path:
-        """A state that could not be read, set aside."""
+        """A checkpoint that could not be read, set aside."""
         return self.path / "checkpoint" / "state-damaged.pt"
 
     @property
@@ -49,5 +49,5 @@ class RunFolder:
 
     @property
     def lock(self) -> Path:
-        """Held by the process that trains."""
+        """Locked by the process that trains."""
         return self.path / "train.lock"

@@ -17,14 +17,15 @@ from smoothmix.runs.folder import RunFolder
 
 def build_network(config: RunConfig) -> nn.Module:
     """The network of a run, with fresh weights."""
-    channels, height, size = config.image_shape or (None, None, None)
-    if height != size and not networks.NETWORKS[config.network].any_size:
-        raise UsageError(f"{config.network} takes square images, not {height}x{size}")
+    # Runs of earlier versions, and imported ones, may not record the shape of their images.
+    channels, height, width = config.image_shape or (None, None, None)
+    if height != width and not networks.NETWORKS[config.network].any_size:
+        raise UsageError(f"{config.network} takes square images, not {height}x{width}")
     return networks.build(
         config.network,
         num_classes=config.num_classes,
         channels=channels,
-        size=size,
+        size=width,
         normalisation=config.normalisation,
     )
 
@@ -40,24 +41,23 @@ def image_shape(config: RunConfig) -> tuple[int, ...]:
 
 
 def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
-    """The settings and the trained network of a run folder, or of `zoo:NAME`."""
+    """The settings and the trained network of a run folder, or of `zoo:NAME`.
+
+    A network from outside the package is built by the function that the settings name: load only
+    run folders that you trust with that.
+    """
     folder = RunFolder(zoo.resolved(Path(path)))
     if not folder.config.exists():
         raise UsageError(f"{path}: is no run folder (it has no {folder.config.name})")
     config = RunConfig.load(folder.config)
     if not folder.weights.exists():
-        unfinished = folder.state.exists()
-        raise UsageError(
-            f"{path}: has no trained weights"
-            + (
-                ": training has not ended; run the same `smoothmix train` command again"
-                if unfinished
-                else ""
-            )
-        )
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # its first weights are drawn at random, and overwritten at once
+        reason = f"{path}: has no trained weights"
+        if folder.state.exists():
+            reason += ": training has not ended; run the same `smoothmix train` command again"
+        raise UsageError(reason)
+    # The first weights are drawn at random, and overwritten at once: that must not change what
+    # the caller draws.
+    with torch.random.fork_rng(devices=[]):
         network = build_network(config)
     load_weights(network, folder.weights)
     return config, network

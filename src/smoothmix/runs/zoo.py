@@ -1,4 +1,4 @@
-"""Networks that come with the project's own results: `zoo:mnist-0.50-gaussian` instead of a run folder. No torch."""
+"""Trained networks that come with the project: `zoo:NAME` instead of a run folder. No torch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,40 @@ def is_zoo(run: Path) -> bool:
 
 
 def folder() -> Path:
-    """Where the zoo is: what SMOOTHMIX_ZOO says, else `results` in the clone that this package runs from."""
-    if chosen := os.environ.get(VARIABLE):
+    """The folder of the zoo: $SMOOTHMIX_ZOO, or `results` in the clone that this code runs from."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
         if not Path(chosen).is_dir():
             raise UsageError(f"{VARIABLE} is {chosen}, and there is no such folder")
         return Path(chosen)
+    # The networks are in the repository and not in the package, which would grow tenfold.
     clone = Path(__file__).parents[3] / "results"
     if not clone.is_dir():
         raise UsageError(
-            f"the zoo is in the folder results of the project's repository, from which this smoothmix does not run: "
-            f"clone it and set {VARIABLE} to that folder"
+            "the zoo is the folder results of the project's repository, and this smoothmix runs "
+            f"without the repository: clone it and set {VARIABLE} to that folder"
         )
     return clone
 
 
 def resolved(path: Path) -> Path:
-    """The path, or the run folder in the zoo where it names one."""
-    return find(path) if is_zoo(path) else path
+    """The path, or the run folder in the zoo that it names."""
+    if is_zoo(path):
+        return find(path)
+    return path
 
 
 def names() -> list[str]:
-    """Networks in the zoo."""
+    """The networks in the zoo."""
     return sorted(path.name for path in folder().iterdir() if RunFolder(path).weights.exists())
 
 
 def find(run: Path) -> Path:
-    """The run folder of `zoo:name`."""
+    """The run folder of `zoo:NAME`."""
     name = str(run).removeprefix(PREFIX)
-    if not names():
+    known = names()
+    if not known:
         raise UsageError(f"{folder()}: holds no trained network yet")
-    if name not in names():
-        raise unknown_name("network of the zoo", name, names())
+    if name not in known:
+        raise unknown_name("network of the zoo", name, known)
     return folder() / name

@@ -21,7 +21,10 @@ def wrap_in_rank_order(module: nn.Module) -> DistributedDataParallel:
     return wrapped
 
 
-def average_bucket(state: None, bucket: dist.GradBucket) -> Future[Tensor]:  # type: ignore[name-defined]
+def average_bucket(
+    state: None,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]  # not in torch's own types
+) -> Future[Tensor]:
     """The hook by which DistributedDataParallel averages one buffer of gradients."""
     own: Tensor = bucket.buffer()
     average_in_rank_order(own)

@@ -74,7 +74,7 @@ class Trainer:
 
     def follow(self, state: State) -> None:
         """Continue from that state."""
-        # A state without a network is that of a run that has not begun.
+        # A state without a network is that of a run that has not started.
         if state.model:
             self.model.load_state_dict(state.model)
             self.stepper.optimiser.load_state_dict(state.optimiser)
