@@ -207,7 +207,7 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
         (
             ["train", "--data", "sample", "--sigma", "0.5", "--network", "a.b:c"],
             2,
-            "then it is certified with --model a.b:c",
+            "cannot import a.b (No module named 'a')",
         ),
         (["data", "check", "nothing"], 2, "unknown data set"),
         (["certificates", "verify", "nothing.tsv"], 2, "there is no such certificate file"),
