@@ -309,7 +309,7 @@ def test_our_file_without_its_settings_is_not_called_right(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shard", ["0/2", "3/2", "a/b", "1", "1/0", "-1/2", "/"])
 def test_shards_that_cannot_be_are_refused(shard: str) -> None:
-    with pytest.raises(UsageError, match="a shard is written part/parts"):
+    with pytest.raises(UsageError, match="a shard is written number/count"):
         replace(SETTINGS, shard=shard)
 
 

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, final
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
 from smoothmix.certificates.settings import FileSettings, same_outcome, to_tables
 from smoothmix.config import require
-from smoothmix.errors import SmoothmixError
+from smoothmix.errors import SmoothmixError, UsageError
 
 SUFFIX = ".partial-votes"
 """Reserved for journals: no certificate file may have it."""
@@ -123,8 +123,10 @@ class Journal:
         matching = contents.matching_sessions(self.settings, any_rules=any_rules)
         by_image: dict[int, list[_VotesLine]] = {}
         for line in contents.votes:
+            # Votes without their session line may be those of another network.
             if line.session in matching and self._is_possible(line):
                 by_image.setdefault(line.image, []).append(line)
+        # Read again: other processes may have appended since, or have removed the file.
         self._saved = {}
         for image, lines in by_image.items():
             votes = self._sum(lines)
@@ -187,8 +189,7 @@ class Journal:
         certification = self.settings.certification
         n0 = certification.guarantee.n0
         max_draws = certification.guarantee.max_draws
-        selections = [line for line in lines if line.domain == "selection"]
-        selection = _joined(selections, lambda stop: stop == n0)
+        selection = _joined(lines, "selection", lambda stop: stop == n0)
         if selection is None:
             return None
 
@@ -199,8 +200,7 @@ class Journal:
                 return False
             return stop % certification.batch == 0 or stop == max_draws
 
-        estimations = [line for line in lines if line.domain == "estimation"]
-        estimation = _joined(estimations, is_resumable)
+        estimation = _joined(lines, "estimation", is_resumable)
         # No draw at all can always be resumed from.
         assert estimation is not None
         return PartialVotes(
@@ -251,6 +251,7 @@ class Journal:
 
     def _write(self, chunk: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Opened for each chunk, and appended by one call: other processes do the same.
         with self.path.open("a+b", buffering=0) as stream:
             if _ends_in_the_middle_of_a_line(stream):
                 chunk = b"\n" + chunk
@@ -305,7 +306,7 @@ class _Contents:
                     self.sessions[found.session] = found
             else:
                 self.votes.append(_votes_of(record))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, RecursionError, UsageError):
             self.damaged += 1
 
     def matching_sessions(self, settings: FileSettings, *, any_rules: bool) -> set[str]:
@@ -329,13 +330,18 @@ class _Joined:
     seconds: float
 
 
-def _joined(lines: Iterable[_VotesLine], may_stop: Callable[[int], bool]) -> _Joined | None:
+def _joined(
+    lines: Iterable[_VotesLine], domain: str, may_stop: Callable[[int], bool]
+) -> _Joined | None:
     """The most draws from 0 on that ranges without gap or overlap cover, up to a possible stop."""
     reached: dict[int, _Joined] = {0: _Joined(0, {}, 0.0)}
     # By where they start: whatever ends at a position comes before what starts there.
     for line in sorted(lines, key=lambda line: (line.start, line.stop)):
         before = reached.get(line.start)
-        if before is None or line.stop in reached:
+        if line.domain != domain or before is None:
+            continue
+        # Someone else has drawn the same range, or a chain of ranges that ends there too.
+        if line.stop in reached:
             continue
         counts = _sum_of(before.counts, line.counts)
         reached[line.stop] = _Joined(line.stop, counts, before.seconds + line.seconds)
@@ -375,27 +381,41 @@ def _decoded(line: bytes) -> dict[str, Any]:
 
 
 def _session_of(record: Mapping[str, Any]) -> _SessionLine:
-    texts = (record["session"], record["rules"], record["probe"])
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError("a session is described by texts")
-    return _SessionLine(session=texts[0], rules=texts[1], probe=texts[2])
+    session = _text_of(record, "session")
+    probe = _text_of(record, "probe")
+    # It raises here, and not when the journal is used, if the probe does not consist of numbers.
+    same_outcome(probe, probe)
+    return _SessionLine(session=session, rules=_text_of(record, "rules"), probe=probe)
+
+
+def _text_of(record: Mapping[str, Any], key: str) -> str:
+    text = record[key]
+    if not isinstance(text, str):
+        raise TypeError(f"{key} must be text")
+    return text
+
+
+def _whole_of(record: Mapping[str, Any], key: str) -> int:
+    number = record[key]
+    # Not by isinstance: True is a whole number for Python.
+    if type(number) is not int or number < 0:
+        raise ValueError(f"{key} must be a whole number")
+    return number
 
 
 def _votes_of(record: Mapping[str, Any]) -> _VotesLine:
-    numbers = (record["image"], record["start"], record["stop"])
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError("images and draws are whole numbers")
-    image, start, stop = numbers
+    start = _whole_of(record, "start")
+    stop = _whole_of(record, "stop")
     seconds = float(record["seconds"])
     if start >= stop or not math.isfinite(seconds):
         raise ValueError("a range holds draws, which took some time")
     return _VotesLine(
-        session=record["session"],
-        image=image,
-        domain=record["domain"],
+        session=_text_of(record, "session"),
+        image=_whole_of(record, "image"),
+        domain=_text_of(record, "domain"),
         start=start,
         stop=stop,
-        counts=votes_from(record["counts"]),
+        counts=votes_from(_text_of(record, "counts")),
         seconds=seconds,
     )
 

@@ -54,7 +54,9 @@ def parse_shards(shards: str) -> tuple[tuple[int, ...], int]:
     >>> parse_shards("3,4/8")
     ((3, 4), 8)
     """
-    match = re.fullmatch(r"([1-9]\d{0,8}(?:,[1-9]\d{0,8})*)/([1-9]\d{0,8})", shards, re.ASCII)
+    # At most nine digits: Python takes seconds to read numbers of many thousands.
+    number = r"0*[1-9]\d{0,8}"
+    match = re.fullmatch(rf"({number}(?:,{number})*)/({number})", shards, re.ASCII)
     message = f"a shard is written number/count, such as 2/3, or several as 2,3/8, got {shards!r}"
     require(match is not None, message)
     assert match is not None
@@ -62,3 +64,14 @@ def parse_shards(shards: str) -> tuple[tuple[int, ...], int]:
     count = int(match[2])
     require(max(numbers) <= count, message)
     return tuple(sorted(numbers)), count
+
+
+def parse_shard(shard: str) -> tuple[int, int]:
+    """Number and count of one shard such as `2/3`; empty means all images, which is shard 1 of 1.
+
+    >>> parse_shard("2/3"), parse_shard("")
+    ((2, 3), (1, 1))
+    """
+    numbers, count = parse_shards(shard or "1/1")
+    require(len(numbers) == 1, f"one file holds one shard, such as 2/3, got {shard!r}")
+    return numbers[0], count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +15,7 @@ import tomli_w
 from smoothmix._io.files import atomic_write
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
 from smoothmix.certificates.certification import Certification
+from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, Noise
@@ -107,8 +107,8 @@ class FileSettings:
     @property
     def indices(self) -> range:
         """The images that this file holds once it is complete."""
-        part, parts = parse_shard(self.shard)
-        return range(0, self.images * self.skip, self.skip)[part - 1 :: parts]
+        number, count = parse_shard(self.shard)
+        return range(0, self.images * self.skip, self.skip)[number - 1 :: count]
 
     @property
     def guarantee(self) -> Guarantee:
@@ -260,18 +260,6 @@ def _table(value: object, where: str, key: str) -> Mapping[str, Any]:
     require(isinstance(value, Mapping), f"{where}: {key}: must be a table, got {value!r:.60}")
     assert isinstance(value, Mapping)
     return value
-
-
-def parse_shard(shard: str) -> tuple[int, int]:
-    """Part and number of parts of a shard such as `2/3`; all of it is part 1 of 1.
-
-    >>> parse_shard("2/3")
-    (2, 3)
-    """
-    found = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", shard or "1/1")
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise UsageError(f"a shard is written part/parts, such as 2/3, got {shard!r}")
-    return int(found[1]), int(found[2])
 
 
 def settings_path(path: Path) -> Path:

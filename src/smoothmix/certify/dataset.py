@@ -171,12 +171,14 @@ def certify_file(
         f"{path}: shard {settings.shard} holds none of the {settings.images} images",
     )
     journal = Journal(path, settings)
+    # The lock of the file protects the journal as well.
     with writing(path, settings) as writer:
         certify_remaining(
             writer, sampler, dataset, journal, time_limit=time_limit, on_progress=on_progress
         )
         if writer.whole:
             journal.remove_if_finished(set(writer.announced.indices))
+    # Without a row there is no file to return, although votes were saved.
     if not path.exists():
         raise unfinished(path)
     return read(path)
@@ -204,9 +206,12 @@ def certify_remaining(
     settings = writer.settings
     remaining = writer.remaining
     import_old_votes(writer.path, writer.announced, journal)
+    # Votes of other stopping rules could make an image stop later than in an undisturbed run; in
+    # an extension that is what is wanted.
     partial = journal.read(any_rules=earlier is not None)
     report = _Report(writer=writer, on_progress=on_progress)
     report.start(sum(partial[index].drawn for index in remaining if index in partial))
+    # Once per run, on one image: the pixels of a data set have one scale.
     warn_of_doubts(settings.certification.sigma, dataset)
     rows = certified_rows(
         sampler,
@@ -270,6 +275,7 @@ class _Report:
 def _images(dataset: Dataset, indices: Sequence[int]) -> Iterator[ImageToCertify]:
     """The images, each read when it is needed."""
     for index in indices:
+        # One by one: images of a folder may not fit into memory.
         (pixels,) = dataset.images([index])
         check_images(pixels[None])
         yield ImageToCertify(index=index, label=int(dataset.labels[index]), pixels=pixels)

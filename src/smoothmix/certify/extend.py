@@ -52,6 +52,7 @@ def extend_dataset(
     is resumed. The file is replaced once all images are finished, and is the old one until then.
     """
     require_tsv(path)
+    # Held for the whole extension: nobody may add rows to the file that is going to be replaced.
     with exclusive(path):
         old = _verified(path, certification.in_whole_batches().guarantee)
         assert old.settings is not None
@@ -127,8 +128,8 @@ def _refuse_another_extension(path: Path, new: Path, settings: FileSettings) -> 
     existing = load_settings(new)
     if existing is not None and existing.guarantee != settings.guarantee:
         raise UsageError(
-            f"{path}: an extension to {existing.guarantee.words} is not finished: finish it with the "
-            f"same options, or delete {new.name} and {settings_path(new).name}"
+            f"{path}: an extension to {existing.guarantee.words} is not finished: finish it with "
+            f"the same options, or delete {new.name} and {settings_path(new).name}"
         )
 
 
@@ -149,6 +150,7 @@ def _extended_settings(
         weights=before.weights,
         selection=Selection(skip=before.skip, maximum=before.images, shard=before.shard),
     )
+    # All but the guarantee must be the same, or the votes of both would not belong together.
     found = differences(before, after, free=(*FREE, GUARANTEE))
     if found:
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")

@@ -155,6 +155,7 @@ class _Loop:
                 self._select(new)
                 if self.out_of_time:
                     return
+                # Before drawing: resumed images may have enough already.
                 self._check()
                 for row in self._finished_rows():
                     yield row
@@ -164,6 +165,7 @@ class _Loop:
                 if self.out_of_time:
                     return
         except STOP_EXCEPTIONS:
+            # The next run resumes these draws, which may have taken hours for a large network.
             self._save_before_exit()
             raise
 
@@ -174,6 +176,7 @@ class _Loop:
     def _room(self, most_active: int) -> int:
         """How many further images may be activated."""
         for_draws = most_active - len(self._active)
+        # One image that never ends must not let those behind it fill the memory.
         for_memory = IMAGES_PER_ACTIVE_IMAGE * most_active - len(self.unwritten)
         return max(0, min(for_draws, for_memory))
 
@@ -244,16 +247,17 @@ class _Loop:
         if not images:
             return
         totals = [_votes_of(image, domain) for image in images]
-        ranges = [
-            ImageDraws(
-                image=image.pixels,
-                index=image.index,
-                domain=domain,
-                start=int(total.sum()),
-                stop=stop,
+        ranges = []
+        for image, total, stop in zip(images, totals, stops, strict=True):
+            ranges.append(
+                ImageDraws(
+                    image=image.pixels,
+                    index=image.index,
+                    domain=domain,
+                    start=int(total.sum()),
+                    stop=stop,
+                )
             )
-            for image, total, stop in zip(images, totals, stops, strict=True)
-        ]
         counted = np.zeros((len(images), self.sampler.num_classes), dtype=np.int64)
         last = time.perf_counter()
 
@@ -264,6 +268,7 @@ class _Loop:
             draws = int(new.sum())
             seconds_per_draw = (now - last) / max(1, draws)
             for image, total, votes in zip(images, totals, new, strict=True):
+                # In place and at once: a signal in between leaves every image with whole batches.
                 total += votes
                 image.seconds += seconds_per_draw * int(votes.sum())
             last = now
@@ -271,6 +276,7 @@ class _Loop:
             self._report(draws)
 
         def on_batch(counts: NDArray[np.int64]) -> bool:
+            # Not after every batch: a small network makes thousands per second.
             if self._is_report_due():
                 add(counts)
             return self.out_of_time
@@ -284,12 +290,9 @@ class _Loop:
     def _report(self, draws: int) -> None:
         """Report new draws, and save votes if that is due."""
         self.draws += draws
+        unwritten = sum(image.drawn for image in self.unwritten)
         self.on_draws(
-            DrawProgress(
-                active=len(self._active),
-                unwritten=sum(image.drawn for image in self.unwritten),
-                in_this_run=self.draws,
-            )
+            DrawProgress(active=len(self._active), unwritten=unwritten, in_this_run=self.draws)
         )
         self._reported_at = time.monotonic()
         self._save_if_due()

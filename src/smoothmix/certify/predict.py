@@ -41,6 +41,7 @@ def predict_dataset(
     seed: int | None = None,
 ) -> Iterator[Prediction]:
     """The predictions for images of a data set, one after the other."""
+    # Before the first image: with fewer draws every answer would be an abstention.
     require_enough_to_predict(n, alpha=alpha)
     warn_of_doubts(smoothed.sigma, dataset)
     with smoothed.open(dataset.shape, seed=seed_or_fresh(seed)) as sampler:
@@ -48,6 +49,7 @@ def predict_dataset(
             (image,) = dataset.images([index])
             check_images(image[None], any_range=smoothed.any_range)
             counts = sampler.votes(image, index, Domain.PREDICTION, stop=n)
+            # The test compares the top two classes (Hung and Fithian, 2019).
             second, first = np.sort(counts)[-2:]
             yield Prediction(
                 idx=index,

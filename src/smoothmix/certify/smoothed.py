@@ -85,11 +85,12 @@ class Smoothed:
     precision: Precision = "fp32"
     """Arithmetic of the network."""
     engine: Engine = "auto"
-    """`auto` may fuse layers where the logits stay the same; `eager` runs the network as written."""
+    """`auto` may fuse layers if the logits stay the same; `eager` runs the network as written."""
     any_range: bool = False
     """Accept inputs outside [0, 1]; sigma and the radius are then in their scale."""
 
     def __post_init__(self) -> None:
+        # All of it here, where the caller is: opening and drawing come later, perhaps in a thread.
         check_network(self.model)
         require_sigma(self.sigma)
         require_precision(self.precision)
@@ -135,6 +136,7 @@ class Smoothed:
                 precision=self.precision,
                 engine=self.engine,
             )
+            # Forward passes on another device take turns; only the noise gains from threads.
             if network.device.type != "cpu":
                 threads = min(threads, NOISE_THREADS)
             # torch's limit holds for the thread that sets it, so each worker sets its own before
@@ -187,12 +189,10 @@ class Smoothed:
         )
         certification.require_reach()
         self._check(images)
-        numbers = _image_numbers(index, images)
-        batch = [
+        batch = []
+        for number, pixels in zip(_image_numbers(index, images), images, strict=True):
             # The true class is not known here; 0 stands for it, and no result depends on it.
-            ImageToCertify(index=number, label=0, pixels=pixels)
-            for number, pixels in zip(numbers, images, strict=True)
-        ]
+            batch.append(ImageToCertify(index=number, label=0, pixels=pixels))
         with self.open(images.shape[1:], seed=certification.seed) as sampler:
             rows = list(certified_rows(sampler, batch, certification))
         return _as_tensors(rows, self.num_classes, certification.seed)
@@ -206,7 +206,7 @@ class Smoothed:
         seed: int | None = None,
         index: Sequence[int] | None = None,
     ) -> Tensor:
-        """The smoothed classifier's class for each image, or -1 where n draws leave it undecided."""
+        """The smoothed classifier's class for each image, or -1 where n draws do not decide."""
         require_whole("n", n)
         require_enough_to_predict(n, alpha=alpha)
         votes = self.votes(images, n=n, seed=seed, index=index)
@@ -220,11 +220,11 @@ class Smoothed:
         require(n >= 1, f"n must be at least 1, got {n}")
         self._check(images)
         numbers = _image_numbers(index, images)
+        votes = []
         with self.open(images.shape[1:], seed=seed_or_fresh(seed)) as sampler:
-            votes = [
-                sampler.votes(image, number, Domain.PREDICTION, stop=n)
-                for number, image in zip(numbers, images, strict=True)
-            ]
+            for number, image in zip(numbers, images, strict=True):
+                # A domain of its own: certificates of the same image and seed see other noise.
+                votes.append(sampler.votes(image, number, Domain.PREDICTION, stop=n))
         return torch.from_numpy(np.stack(votes))
 
     def _check(self, images: Tensor) -> None:
@@ -256,6 +256,7 @@ def seed_or_fresh(seed: int | None) -> int:
 def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
     if index is None:
         return range(len(images))
+    # operator.index takes whole numbers of any library, such as those in a tensor.
     try:
         numbers = [operator.index(i) for i in index]
     except TypeError:
@@ -264,6 +265,7 @@ def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]
         len(numbers) == len(images),
         f"index numbers {len(numbers)} images, but there are {len(images)}",
     )
+    # Numbers are part of the generator's counter, which has 64 bits for them.
     require(all(0 <= i < 2**64 for i in numbers), "index must be zero or more, and less than 2**64")
     return numbers
 

@@ -26,7 +26,6 @@ from smoothmix.config import require
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Certificates, Certification
-    from smoothmix.certificates.shards import Shard
     from smoothmix.certify.workers import Outcome
 
 NETWORK = NetworkOptions()
@@ -140,6 +139,7 @@ def certify(
         anytime=anytime,
         engine=network.engine,
     )
+    # The other processes of a job would print the same.
     if current_world().is_main:
         show_outcome(outcome, radius=radius, maximum=images.maximum)
 
@@ -148,11 +148,10 @@ def show_outcome(outcome: Outcome, *, radius: float | None, maximum: int | None 
     """Print the summary of the file or of the only shard, and what is still to do."""
     from smoothmix.certificates import read
 
-    only: Shard | None = None
-    if len(outcome.requested) == 1:
-        (only,) = outcome.requested
     file = outcome.file
-    if file is None and only is not None:
+    if file is None and len(outcome.requested) == 1:
+        (only,) = outcome.requested
+        # There may be more shards than images.
         if only.path.exists():
             file = read(only.path)
         else:
@@ -161,14 +160,20 @@ def show_outcome(outcome: Outcome, *, radius: float | None, maximum: int | None 
         show_summary(file, radius=radius)
         echo(f"certificates: {file.path}")
         _show_missing(file, maximum)
+        # An earlier run was for more images; its file keeps them, whatever --max is now.
+        if outcome.file and maximum and len(file.rows) > maximum:
+            echo(f"note: the file has more images than --max {maximum}, and all of them are shown")
     if outcome.unfinished:
-        numbers = ", ".join(str(shard.number) for shard in outcome.unfinished)
-        advice = ""
-        if set(outcome.requested) & set(outcome.unfinished):
-            advice = "; run the same command again"
-        echo(f"unfinished shards of {outcome.unfinished[0].count}: {numbers}{advice}")
-    if outcome.file and maximum and len(outcome.file.rows) > maximum:
-        echo(f"note: the file has more images than --max {maximum}, and all of them are shown")
+        _show_unfinished(outcome)
+
+
+def _show_unfinished(outcome: Outcome) -> None:
+    numbers = ", ".join(str(shard.number) for shard in outcome.unfinished)
+    advice = ""
+    # Shards that nobody asked this command for are the work of others.
+    if set(outcome.requested) & set(outcome.unfinished):
+        advice = "; run the same command again"
+    echo(f"unfinished shards of {outcome.unfinished[0].count}: {numbers}{advice}")
 
 
 def _show_missing(file: Certificates, maximum: int | None) -> None:
@@ -177,6 +182,7 @@ def _show_missing(file: Certificates, maximum: int | None) -> None:
     if not file.missing:
         return
     advice = "run the same command again"
+    # The same command would stop at --max again.
     if maximum is not None and len(file.rows) >= maximum:
         advice = f"the file was started for more than --max {maximum}: leave that out"
     echo(f"{some(file.missing)} left: {advice}")
