@@ -16,13 +16,13 @@ from scipy.stats import ncx2, norm
 from smoothmix.errors import UsageError
 from smoothmix.noise import NOISES
 from smoothmix.stats.input_dependent import (
-    Row,
+    WorstCase,
     log_worst_case,
     table,
     theorem_bound,
     worst_case,
 )
-from smoothmix.studies import input_dependent
+from smoothmix.studies.dimension import dimension_report
 
 PS = st.floats(0.01, 0.999)
 RATIOS = st.floats(0.5, 2.0).filter(lambda ratio: abs(ratio - 1) > 1e-4)
@@ -272,19 +272,19 @@ def test_the_table_has_a_row_for_each_question_whatever_else_is_asked() -> None:
     ]
     exact = worst(0.99, tau=0.8, dimension=784)
     bound = float(theorem_bound(0.99, sigma=1.0, tau=0.8, distance=0.5, dimension=784))
-    assert rows[2] == Row("gaussian", 0.8, 784, exact, bound, None)
+    assert rows[2] == WorstCase("gaussian", 0.8, 784, exact, bound, None)
     assert all((row.bound is None) == (row.ratio == 1) for row in rows)
     assert all((row.standard_error is None) == (row.noise == "gaussian") for row in rows)
 
 
-def test_the_text_says_that_a_guarantee_is_gone_only_where_it_is() -> None:
+def test_the_text_says_that_a_guarantee_is_lost_only_where_it_is() -> None:
     some = table(p=0.99, sigma=0.5, distance=0.5, ratios=(0.5, 1.0, 1.1), dimensions=(2, 3072))
-    text = input_dependent.study(some, p=0.99, sigma=0.5, distance=0.5, figure=False).text
-    assert "In 3,072 dimensions that is less than one half at tau / sigma 0.5" in text
+    text = dimension_report(some, p=0.99, sigma=0.5, distance=0.5).text
+    assert "In 3,072 dimensions it is less than one half at tau / sigma 0.5" in text
     mild = table(p=0.99, sigma=0.5, distance=0.5, ratios=(0.95, 1.0), dimensions=(2,))
-    kept = input_dependent.study(mild, p=0.99, sigma=0.5, distance=0.5, figure=False)
-    assert "gone" not in kept.text
-    assert "In 2 dimensions that is more at 0.95 (0.9" in kept.text
+    kept = dimension_report(mild, p=0.99, sigma=0.5, distance=0.5)
+    assert "lost" not in kept.text
+    assert "In 2 dimensions it is more at 0.95 (0.9" in kept.text
     bounds = [float(row.cells[5].shown) for row in kept.grid.rows if row.cells[5].shown]
     assert all(bound < 1 for bound in bounds)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from smoothmix.stats.input_dependent import Row as WorstCase
+from smoothmix.stats.input_dependent import WorstCase
 from smoothmix.studies.study import StudyReport, columns_of
 from smoothmix.tables import Cell, Grid, Row
 
