@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from smoothmix.analysis import measure
-from smoothmix.stats import anytime
+from smoothmix.noise import GAUSSIAN
 from smoothmix.stats.anytime import Stopping
-from smoothmix.stats.binomial import largest_radius, lower_bound, radius
+from smoothmix.stats.binomial import lower_bound
+from smoothmix.stats.guarantees import Anytime, FixedDraws, SelectedVotes
 
-N0, N, ALPHA, BLOCK = 100, 100_000, 0.001, 256
+N = 100_000
+BATCH = 256
+FIXED = FixedDraws(N, n0=100, alpha=0.001)
 LOGS = {
     "SmoothMix, sigma 0.50": ("mnist/smoothmix/smix_1.0_4_m0/tau_5.0/num_4/0/noise_0.5", 0.5),
     "SmoothMix, sigma 1.00": ("mnist/smoothmix/smix_1.0_8_m1/tau_5.0/num_4/0/noise_1.0", 1.0),
@@ -48,29 +51,36 @@ def probabilities(path: Path, sigma: float) -> tuple[NDArray[np.float64], NDArra
     An abstention counts as p_A = 1/2: its votes are unknown, and that takes most draws to decide.
     """
     measured = measure(path, paper_rounding=True)
-    bounds = lower_bound(np.arange(N + 1), N, alpha=ALPHA)
+    bounds = lower_bound(np.arange(N + 1), N, alpha=FIXED.alpha)
     votes = np.minimum(np.searchsorted(bounds, ndtr(measured.radius / sigma)), N)
     return np.where(measured.radius > 0, (votes + 0.5) / (N + 1), 0.5), measured.correct
 
 
 def simulate(
-    p: NDArray[np.float64], sigma: float, stopping: Stopping, *, seed: int = 0
+    p: NDArray[np.float64], sigma: float, guarantee: Anytime, *, seed: int = 0
 ) -> tuple[NDArray, NDArray]:
-    """Draws and certified radius of every image, by the rounds of a real run."""
+    """Draws and certified radius of every image, with the checks of a real run."""
     rng = np.random.default_rng(seed)
-    k0 = rng.binomial(N0, p)
-    k, n = np.zeros(len(p), dtype=np.int64), np.zeros(len(p), dtype=np.int64)
-    active = np.arange(len(p))
-    total = 0
-    while len(active):
-        total = anytime.next_total(total, block=BLOCK, max_draws=stopping.max_draws)
-        k[active] += rng.binomial(total - n[active], p[active])
-        n[active] = total
-        done = anytime.decided(
-            k[active], n[active], k0=k0[active], n0=N0, alpha=ALPHA, sigma=sigma, stopping=stopping
+    selection_votes = rng.binomial(guarantee.n0, p)
+    selection_draws = np.full(len(p), guarantee.n0)
+    votes = np.zeros(len(p), dtype=np.int64)
+    draws = np.zeros(len(p), dtype=np.int64)
+
+    def votes_of(images: NDArray[np.int64]) -> SelectedVotes:
+        return SelectedVotes(
+            votes[images], draws[images], selection_votes[images], selection_draws[images]
         )
+
+    active = np.arange(len(p))
+    drawn = 0
+    while len(active):
+        drawn = guarantee.next_check(drawn, batch=BATCH)
+        votes[active] += rng.binomial(drawn - draws[active], p[active])
+        draws[active] = drawn
+        done = guarantee.enough(votes_of(active), GAUSSIAN, sigma=sigma)
         active = active[~done]
-    return n, radius(anytime.lower_bound(k, n, k0=k0, n0=N0, alpha=ALPHA), sigma=sigma)
+    bounds = guarantee.lower_bound(votes_of(np.arange(len(p))))
+    return draws, GAUSSIAN.radius(bounds, sigma=sigma)
 
 
 def saved(folder: Path) -> list[Saved]:
@@ -78,32 +88,34 @@ def saved(folder: Path) -> list[Saved]:
     found = []
     for name, (path, sigma) in LOGS.items():
         p, correct = probabilities(folder / path, sigma)
-        exact = (
-            radius(
-                lower_bound(np.random.default_rng(1).binomial(N, p), N, alpha=ALPHA), sigma=sigma
-            )
-            * correct
-        )
-        table = tuple(r for r in TABLE if r < largest_radius(N, alpha=ALPHA, sigma=sigma))
-        for rule, stopping in {
+        votes = np.random.default_rng(1).binomial(N, p)
+        bounds = lower_bound(votes, N, alpha=FIXED.alpha)
+        exact = GAUSSIAN.radius(bounds, sigma=sigma) * correct
+        largest = FIXED.largest_radius(GAUSSIAN, sigma=sigma)
+        table = tuple(r for r in TABLE if r < largest)
+        rules = {
             "radius 0.5": Stopping(radii=(0.5,), max_draws=N),
             "all radii of the table": Stopping(radii=table, max_draws=N),
             "tolerance 0.05": Stopping(tolerance=0.05, max_draws=N),
             "none": Stopping(max_draws=N),
-        }.items():
-            n, certified = simulate(p, sigma, stopping)
+        }
+        for rule, stopping in rules.items():
+            guarantee = Anytime(stopping=stopping, n0=FIXED.n0, alpha=FIXED.alpha)
+            draws, certified = simulate(p, sigma, guarantee)
             counted = certified * correct
-            radii = stopping.radii or table
-            points = max(100 * float((exact >= r).mean() - (counted >= r).mean()) for r in radii)
+            lost = [
+                100 * float((exact >= r).mean() - (counted >= r).mean())
+                for r in stopping.radii or table
+            ]
             found.append(
                 Saved(
-                    name,
-                    rule,
-                    float(n.mean()),
-                    N / float(n.mean()),
-                    points,
-                    float(counted.mean()),
-                    float(exact.mean()),
+                    log=name,
+                    rule=rule,
+                    draws=float(draws.mean()),
+                    fewer=N / float(draws.mean()),
+                    points=max(lost),
+                    acr=float(counted.mean()),
+                    exact_acr=float(exact.mean()),
                 )
             )
     return found
