@@ -6,7 +6,7 @@ nothing to show. `smoothmix report --section package.module:function` adds one f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from smoothmix.errors import UsageError
 from smoothmix.registry import Registry
@@ -46,24 +46,20 @@ class SectionRegistry(Registry[MakeSection]):
         return checked
 
 
-SECTIONS = SectionRegistry(
-    "section",
-    group="smoothmix.sections",
-    own={
-        "summary": summary,
-        "curves": curves,
-        "confidence": confidence,
-        "radii": radii,
-        "gallery": gallery,
-        "training": training,
-        "settings": settings,
-        "reading": reading,
-    },
-)
+RESULTS: dict[str, MakeSection] = {
+    "summary": summary,
+    "curves": curves,
+    "confidence": confidence,
+    "radii": radii,
+    "gallery": gallery,
+    "training": training,
+}
+"""The first sections of every page, in their order. A new one of ours needs a line here."""
 
-BEFORE = ("summary", "curves", "confidence", "radii", "gallery", "training")
-AFTER = ("settings", "reading")
-"""The order of the page: requested sections and studies stand between these two groups."""
+APPENDIX: dict[str, MakeSection] = {"settings": settings, "reading": reading}
+"""The last sections. Requested ones and studies stand between the two groups."""
+
+SECTIONS = SectionRegistry("section", group="smoothmix.sections", own={**RESULTS, **APPENDIX})
 
 
 def make_sections(
@@ -71,16 +67,16 @@ def make_sections(
 ) -> list[Section]:
     """The sections of a page in their order, without those that have nothing to show."""
     # A standard section that is requested by name is there already.
-    extra = [name for name in requested if name not in (*BEFORE, *AFTER)]
+    extra = [name for name in requested if name not in (*RESULTS, *APPENDIX)]
     return [
-        *_made(comparison, BEFORE),
+        *_made(comparison, RESULTS),
         *_made(comparison, extra),
         *studies,
-        *_made(comparison, AFTER),
+        *_made(comparison, APPENDIX),
     ]
 
 
-def _made(comparison: Comparison, names: Sequence[str]) -> Iterator[Section]:
+def _made(comparison: Comparison, names: Iterable[str]) -> Iterator[Section]:
     for name in names:
         section = SECTIONS[name](comparison)
         if section is not None:
