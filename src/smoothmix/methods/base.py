@@ -121,6 +121,7 @@ class Method(ABC):
         [0, 1/2]. Both are drawn from torch's global generator where not given; only SmoothMix
         reads `mix`.
         """
+        # Before noise of its shape is drawn, so that the message is about the images.
         check_images(x)
         if noise is None:
             noise = self.draw_noise(x)
@@ -138,6 +139,7 @@ class Method(ABC):
         batch = replace(batch, y=batch.y.long(), noise=in_format_of(batch.x, batch.noise))
         with fast_gradients():
             terms = self.terms(model, batch)
+        # The parts are for logs: they must not keep the graph of a step alive.
         parts = {name: term.detach() for name, term in terms.items()}
         return Loss(torch.stack(tuple(terms.values())).sum(), parts)
 
@@ -200,6 +202,7 @@ def in_format_of(x: Tensor, noise: Tensor) -> Tensor:
 
 def is_number(value: object, kind: type = Real) -> bool:
     """Whether a setting is a finite number of that kind; True and False are not numbers here."""
+    # bool is a subclass of int, and no setting that is a number is a bool.
     if isinstance(value, bool) or not isinstance(value, kind):
         return False
     return math.isfinite(value)  # type: ignore[arg-type]
@@ -240,6 +243,7 @@ def warmup(epoch: int, epochs: int) -> float:
     >>> [warmup(epoch, 4) for epoch in range(5)]
     [0.25, 0.5, 0.75, 1.0, 1.0]
     """
+    # No epochs of warm-up: the quantity has its full value from the start.
     if epochs <= 0:
         return 1.0
     return min(1.0, (epoch + 1) / epochs)

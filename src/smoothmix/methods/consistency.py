@@ -60,7 +60,9 @@ class Consistency(Method):
         log_probs = noisy_logits(model, x, batch.noise).log_softmax(-1)
         # Not detached: gradients flow through the mean prediction as a target too.
         mean = log_probs.exp().mean(0)
+        # The floor keeps the gradient finite where a probability underflows to 0.
         negative_entropy = (mean * mean.clamp_min(FLOOR).log()).sum(-1).mean()
+        # KL(mean || copy), averaged over copies, needs only the mean of the log-probabilities.
         divergence = negative_entropy - (mean * log_probs.mean(0)).sum(-1).mean()
         return {
             "classification": F.nll_loss(log_probs.flatten(0, 1), batch.y.repeat(self.copies)),

@@ -52,15 +52,18 @@ class Macer(Method):
         logits = noisy_logits(model, batch.x, batch.noise)
         smoothed = logits.softmax(-1).mean(0)
         robustness = logits.new_zeros(())
+        # Deferred, the term is 0 instead of missing: the names of the terms must not change.
         if batch.epoch >= self.defer_epochs:
             robustness = self.weight / len(batch.y) * self.hinge(logits, batch.y).sum()
         return {
+            # As in the released code: the logarithm of an averaged probability of 0 is finite.
             "classification": F.nll_loss((smoothed + 1e-10).log(), batch.y),
             "robustness": robustness,
         }
 
     def hinge(self, logits: Tensor, y: Tensor) -> Tensor:
         """sigma/2 (Phi^-1(p2) - Phi^-1(p1) + gamma) of correct images within the margin."""
+        # The class that the smoothed classifier predicts, by softened votes, and the runner-up.
         top, classes = (self.beta * logits).softmax(-1).mean(0).topk(2)
         correct = top[classes[:, 0] == y]
         # A probability of 0 or 1 has no finite Phi^-1. Such images must be dropped before anything

@@ -51,6 +51,7 @@ class MethodRegistry(Registry[MethodEntry]):
         # Whoever names a class from outside imports torch anyway.
         from smoothmix.methods.base import Method
 
+        # A package that knows more about its method, such as a title, registers an entry.
         if isinstance(value, MethodEntry):
             return value
         if not (isinstance(value, type) and issubclass(value, Method) and is_dataclass(value)):
@@ -73,6 +74,7 @@ def declared_epoch_settings(method: type[Method]) -> dict[str, int]:
         counts = setting.name in method.epoch_settings or setting.name.endswith("_epochs")
         if not (setting.init and counts):
             continue
+        # Without a default, a schedule could not be scaled unless the setting is spelled out.
         if type(setting.default) is not int:
             raise UsageError(
                 f"{method.__name__}.{setting.name} counts epochs: its default must be an integer"

@@ -58,6 +58,7 @@ class SmoothAdv(Method):
 
     def radius(self, epoch: int) -> float:
         """Epsilon in that epoch."""
+        # The text says 1; the published runs gave 255 levels, which the code divides by 256.
         epsilon = self.epsilon
         if epsilon is None and self.official:
             epsilon = 255 / 256

@@ -120,6 +120,7 @@ class SmoothMix(Method):
                 constraints=constraints,
             )
         )
+        # The iterates of one attack serve both ends: path[0] is the clean image itself.
         if not self.replaces_clean:
             return batch.x, path[-1]
         radius = share * (self.one_step_radius or self.step_size)
@@ -138,6 +139,7 @@ class SmoothMix(Method):
 
 def mix(x: Tensor, far: Tensor, probs: Tensor, ratios: Tensor) -> tuple[Tensor, Tensor]:
     """Images moved towards `far`, probabilities towards the uniform, both by `ratios`: (mixup)."""
+    # Adversarial images far away should be uncertain, not of another class.
     uniform = torch.full_like(probs, 1 / probs.shape[-1])
     by_image = ratios.view(-1, *[1] * (x.ndim - 1))
     x_mix = torch.lerp(x, far, by_image.to(x.dtype))

@@ -32,7 +32,7 @@ def render(preset: Preset) -> str:
 
 def _numbers(published: Published) -> list[str]:
     # The paper prints whole percentages for some data sets and one decimal for others.
-    whole = all(value.is_integer() for value in published.accuracy.values())
+    whole = all(map(float.is_integer, published.accuracy.values()))
     digits = 1
     if whole:
         digits = 0

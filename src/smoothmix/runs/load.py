@@ -34,6 +34,7 @@ def image_shape(config: RunConfig) -> tuple[int, ...]:
     """Channels, height and width of the images that a run's network takes; empty if unknown."""
     if config.image_shape:
         return config.image_shape
+    # A network from outside does not say what images it takes.
     usual = networks.NETWORKS[config.network]
     if usual.channels is None or usual.size is None:
         return ()

@@ -114,6 +114,7 @@ def _override_method(method: Mapping[str, Any], overrides: RunOverrides) -> dict
     """The method's settings; of another method's settings only those that all methods have."""
     settings = dict(method)
     if overrides.method is not None and overrides.method != method["name"]:
+        # The other settings belong to the method of the preset.
         settings = {}
         for name in OWN_OPTIONS:
             if name in method:
@@ -205,6 +206,7 @@ def run_name(config: RunConfig) -> str:
     name = config.preset
     if not name:
         name = f"{config.data}-{config.sigma:.2f}-{config.method['name']}"
+    # Names of presets and addresses have characters that are no part of a folder name.
     name = name.replace("/", "-").replace(":", "-")
     if config.recipe.seed:
         name += f"-seed{config.recipe.seed}"

@@ -20,10 +20,13 @@ def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
     require(math.isfinite(scale) and scale > 0, f"epochs-scale must be positive, got {scale}")
     recipe = config.recipe
     method = dict(config.method)
+    # At least one epoch, and no drop before the first epoch ends; drops that meet become one.
     epochs = max(1, round(recipe.epochs * scale))
     drops = tuple(sorted({max(1, round(drop * scale)) for drop in recipe.drops}))
+    # An unknown method is refused here: what it counts in epochs would not be scaled.
     for name, default in METHODS[method["name"]].epoch_settings.items():
         method[name] = round(method.get(name, default) * scale)
+    # Rounding the two numbers apart could separate them.
     if drops and config.method.get("defer_epochs") == recipe.drops[0] + recipe.late_drops:
         method["defer_epochs"] = min(drops[0] + recipe.late_drops, epochs - 1)
     return replace(config, method=method, recipe=replace(recipe, epochs=epochs, drops=drops))
