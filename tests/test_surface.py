@@ -147,6 +147,15 @@ PUBLIC = {
         "FolderDataset LocalSource MemoryDataset Source SplitCheck check default_data_dir "
         "describe fetch known_shape load"
     ),
+    "methods": (
+        "METHODS Batch Consistency Gaussian Loss Macer Method MethodEntry SmoothAdv SmoothMix "
+        "Stability make settings_of"
+    ),
+    "runs": (
+        "Overrides RunFolder RunOverrides TrainingOptions build_network load_run make_config "
+        "run_name scale_epochs"
+    ),
+    "training": "EpochMetrics Listeners StepProgress Trainer open_run",
 }
 """The names that each public package offers."""
 

@@ -50,7 +50,7 @@ class Problem:
         return network.train()
 
     def images(self):
-        """Images, some pixels of them at the ends of [0, 1], and labels of which about half are predicted."""
+        """Images, some pixels at the ends of [0, 1], and labels; about half are predicted."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         shape = (self.batch, self.channels, *self.size)
         x = (1.4 * torch.rand(shape, generator=generator, dtype=self.dtype) - 0.2).clamp(0, 1)
@@ -137,7 +137,7 @@ def run_reference(case, method, problem, network, *, epoch=3):
 
 
 def settings_for_reference(method):
-    """A method's fields as the reference functions take them: all but what is plain from the noise."""
+    """A method's fields as the references take them: all but what the noise shows."""
     names = {field.name for field in fields(method)} - {"copies"}
     return {
         name: getattr(method, name)

@@ -1,4 +1,4 @@
-"""What made each row of the paper's tables, typed from its text and from what is known of its released code.
+"""What made each row of the paper's tables, from its text and its released code.
 
 METHODS has the settings of each row's method besides its name, sigma and fidelity.
 """

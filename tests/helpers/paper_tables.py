@@ -1,7 +1,8 @@
 """The paper's tables as typed from its source (smoothmix.tex), independently of the preset files.
 
-The first line of a table names its columns. A row is named as its preset is, without the group; accuracies are in
-percent, and `mean deviation` pairs follow each other where the paper prints them so.
+The first line of a table names its columns. A row is named as its preset is, without the group.
+Accuracies are in percent; where the paper prints pairs, a mean is followed by its standard
+deviation.
 """
 
 from __future__ import annotations

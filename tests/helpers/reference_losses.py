@@ -1,7 +1,8 @@
-"""Every method's loss again, slow and obvious: loops over images and copies, from the equations and the fidelity notes.
+"""Every method's loss again, slow and obvious: loops over images and noise samples.
 
-Nothing here calls the package. Networks are run on whole batches only where BatchNorm needs it; attacks go image by
-image through a copy of the network in eval mode.
+They follow the equations and the fidelity notes, and call nothing of the package. Networks are run
+on whole batches only where BatchNorm needs it; attacks go image by image through a copy of the
+network in eval mode.
 """
 
 import copy
@@ -41,7 +42,7 @@ def frozen(model):
 
 
 def attack_gradient(network, z, label, noises, floor):
-    """Gradient at one image of -log(max(mean_i softmax F(z + d_i)_y, floor)), and the mean prediction."""
+    """Gradient at z of -log(max(mean_i softmax F(z + d_i)_y, floor)), and the mean prediction."""
     z = z.detach().clone().requires_grad_(True)
     mean = sum(softmax(network((z + d)[None])[0]) for d in noises) / len(noises)
     objective = -(
@@ -57,7 +58,7 @@ def project(z, centre, radius):
 
 
 def ascent(network, x, label, noises, steps, step_size, after_step, floor, plus):
-    """x and the iterates that follow; `plus` is what is added to the norm that a gradient is divided by."""
+    """x and the iterates; `plus` is added to the norm that a gradient is divided by."""
     path = [x]
     for _ in range(steps):
         gradient, _ = attack_gradient(network, path[-1], label, noises, floor)

@@ -1,4 +1,4 @@
-"""Every loss, its gradient and what it does to BatchNorm, against slow references written from the equations."""
+"""Losses, gradients and BatchNorm updates, against slow references from the equations."""
 
 import copy
 

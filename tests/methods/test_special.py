@@ -112,7 +112,7 @@ class Spy(nn.Module):
 
 
 def training_inputs(method, *, epoch=100, mix=0.5, steepness=1.0, grey=0.5):
-    """Mean pixels of the train-mode forwards for a grey image, without noise; the attack darkens it evenly."""
+    """Mean pixels of the train-mode forwards for a grey image, which the attack darkens evenly."""
     x = torch.full((1, 1, 2, 2), grey, dtype=torch.float64)
     spy = Spy(steepness * torch.ones_like(x))
     noise = torch.zeros(method.copies, *x.shape, dtype=torch.float64)
@@ -201,7 +201,7 @@ def test_where_smoothadv_trains():
 
 
 def test_below_the_floor_only_smoothadv_goes_on():
-    """The network is all but certain of the wrong class (exp(-80)), and brightening makes it more so."""
+    """The network is almost certain of the wrong class (exp(-80)); brighter, even more so."""
     assert training_inputs(SmoothAdv(sigma=1.0, epsilon=0.4), steepness=-20.0) == [0.7]
     assert training_inputs(SmoothMix(sigma=1.0), steepness=-20.0) == [0.5, 0.5]
     assert training_inputs(Consistency(sigma=1.0, epsilon=0.4), steepness=-20.0) == [0.5]

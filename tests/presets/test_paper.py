@@ -1,4 +1,4 @@
-"""Every row of the paper is a preset, with the settings that made it and the numbers the paper prints."""
+"""Every row of the paper is a preset, with the settings and the numbers of the paper."""
 
 from __future__ import annotations
 

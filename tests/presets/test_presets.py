@@ -217,7 +217,10 @@ def test_presets_do_not_share_what_can_be_changed() -> None:
 
 
 def test_presets_need_no_torch() -> None:
-    code = "import sys, smoothmix.presets as p; p.to_toml(p.get(p.names()[0])); assert 'torch' not in sys.modules"
+    code = (
+        "import sys, smoothmix.presets as p; p.to_toml(p.get(p.names()[0])); "
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -242,7 +245,10 @@ def test_the_text_shows_what_was_published() -> None:
         "# mnist/1.00/consistency",
         "# Consistency regularisation",
         "#",
-        "# Published: ACR 1.740. Table 2 (tab:mnist); seeds: Tables 4 and 5 (tab:mnist_errorbar, tab:mnist_var)",
+        (
+            "# Published: ACR 1.740. Table 2 (tab:mnist); "
+            "seeds: Tables 4 and 5 (tab:mnist_errorbar, tab:mnist_var)"
+        ),
         "#   radius        0.00  0.25  0.50  0.75  1.00  1.25  1.50  1.75  2.00  2.25  2.50  2.75",
         "#   certified %   95.0  93.0  89.7  85.4  79.7  72.7  63.6  53.0  41.7  30.8  20.3  10.7",
         "# Over five seeds: ACR 1.7376 ± 0.0017",

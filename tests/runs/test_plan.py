@@ -1,4 +1,4 @@
-"""What a person asks for becomes exactly that: presets, files, fidelity, schedules and what a run calls itself."""
+"""From options to the settings of a run: presets, files, fidelity, schedules and names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ ALL = presets.names()
 def made(
     *, preset: str | None = None, config: Path | None = None, **overrides: object
 ) -> RunConfig:
-    return make_config(RunOverrides(**overrides), preset=preset, config=config)  # type: ignore[arg-type]
+    given = RunOverrides(**overrides)  # type: ignore[arg-type]
+    return make_config(given, preset=preset, config=config)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -164,7 +165,8 @@ def test_a_network_is_trained_on_other_data_as_on_its_own() -> None:
     assert pictures.recipe == replace(usual.recipe, learning_rate=0.05)
     (note,) = pictures.notes
     assert note == (
-        "folder:mine has no recipe of its own: this is that of cifar10/0.50/gaussian, and images are not augmented"
+        "folder:mine has no recipe of its own: this is that of cifar10/0.50/gaussian, "
+        "and images are not augmented"
     )
     assert (
         made(

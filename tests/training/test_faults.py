@@ -75,9 +75,10 @@ def test_a_killed_rank_is_restarted(
 def test_two_nodes_train_and_survive_a_kill(
     tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str
 ) -> None:
-    """The restart counts of the two launchers differ then, since only one of them has lost a process."""
+    """The restart counts of the two launchers then differ: only one has lost a process."""
     sample_run.save(tmp_path / "config.toml")
-    common = f"--rdzv-backend c10d --rdzv-id test --rdzv-endpoint 127.0.0.1:{free_port()} --local-addr 127.0.0.1"
+    endpoint = f"--rdzv-endpoint 127.0.0.1:{free_port()} --local-addr 127.0.0.1"
+    common = f"--rdzv-backend c10d --rdzv-id test {endpoint}"
     options = f"--nnodes 2 --nproc-per-node 1 --max-restarts 1 {common}"
     nodes = [jobs.torchrun(f"{options} --node-rank {node}", *TRAIN, "run") for node in range(2)]
     until_saved(tmp_path / "run")
@@ -90,7 +91,7 @@ def test_two_nodes_train_and_survive_a_kill(
 def test_sigterm_stops_all_ranks_at_one_step(
     tmp_path: Path, jobs: Jobs, sample_run: RunConfig, undisturbed: str, smoothmix: Run
 ) -> None:
-    """Also if only one is told to, as by an evicted pod; started as srun does, without a launcher that kills."""
+    """Also if only one is asked to, as in an evicted pod; without a launcher, as srun starts."""
     sample_run.save(tmp_path / "config.toml")
     ranks = jobs.ranks([list(command(*TRAIN, "run"))] * 2)
     until_saved(tmp_path / "run")
@@ -133,8 +134,8 @@ def test_ctrl_c_is_answered_with_a_checkpoint_too(tmp_path: Path, jobs: Jobs) ->
     assert "stopping after this step (Ctrl-C again: at once)" in job.output
     state = load_state(RunFolder(tmp_path / "run").state)
     assert (
-        f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; the checkpoint"
-        in job.output
+        f"smoothmix: interrupted in epoch {state.epoch + 1} after step {state.step} of 5; "
+        "the checkpoint" in job.output
     )
     assert train_here(config, tmp_path / "run") == train_here(config, tmp_path / "whole")
 
@@ -186,7 +187,9 @@ from smoothmix.training import trainer
 from smoothmix.cli import main
 evaluate = trainer.noisy_accuracy
 def die(*args, **options):
-    return os.kill(os.getpid(), signal.SIGKILL) if os.environ["RANK"] == "1" else evaluate(*args, **options)
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return evaluate(*args, **options)
 trainer.noisy_accuracy = die
 sys.exit(main(sys.argv[1:]))
 """

@@ -1,4 +1,4 @@
-"""Training end to end on pictures from folders, as ImageNet is, and on colour images in memory, as CIFAR-10 is."""
+"""Training on image files in folders, as ImageNet, and on colour images in memory, as CIFAR-10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run folder says of a training that was not the usual one, and data that cannot be trained on."""
+"""Notes in a run folder on an unusual training, and data that cannot be trained on."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def test_a_finished_run_is_told_nothing_of_how_it_was_started_again(tmp_path: Pa
 
 def test_images_for_testing_must_have_the_shape_of_those_for_training(tmp_path: Path) -> None:
     config = colourful(tmp_path, x_train=(12, 3, 32, 32), x_test=(6, 1, 32, 32))
-    words = r"its training images have shape \[3, 32, 32\] and 2 classes, its test images \[1, 32, 32\] and 2"
+    words = (
+        r"its training images have shape \[3, 32, 32\] and 2 classes, "
+        r"its test images \[1, 32, 32\] and 2"
+    )
     with pytest.raises(UsageError, match=words), open_run(config, tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()

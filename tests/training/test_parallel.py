@@ -66,7 +66,7 @@ def test_shares_of_a_step_are_the_step(world_size: int) -> None:
 
 @pytest.mark.parametrize("case", [*gradient_cases.METHODS, *gradient_cases.ROUNDING])
 def test_losses_are_means_over_images(case: str) -> None:
-    """In double precision the shares' gradients, weighted as the training loop does, add up to the whole's."""
+    """In double precision the weighted gradients of the shares add up to that of the step."""
     settings = {**gradient_cases.METHODS, **gradient_cases.ROUNDING}[case]
     method = methods.make(**{"sigma": 0.5, **settings})
     network = small_convnet(batch_norm=False).double()
@@ -87,7 +87,7 @@ def test_losses_are_means_over_images(case: str) -> None:
 
 
 def test_gradients_are_those_of_one_process(tmp_path: Path, jobs: Jobs) -> None:
-    """Three processes share steps of 8 and 2 images, and of 4 and 1 where chunks are cut: uneven, some without any."""
+    """Three processes share steps of 8 and 2 images, or chunks of 4 and 1: unevenly, some none."""
     config = tiny_run(tmp_path, images=18, epochs=1, batch=8)
     launcher = [
         sys.executable,
