@@ -142,22 +142,80 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 PUBLIC = {
+    "analysis": (
+        "Estimate Measured Seeds accuracy_bound average_certified_radius certified_accuracy "
+        "differences_by_image from_file lower_end mean means means_of measure on_common_images "
+        "over_seeds paired_by_image paper_rounded same_data same_images share share_at_least "
+        "shared_images standard_deviation unique_names warnings_about what_differs"
+    ),
+    "attacks": (
+        "Constraint Objective ball clamp_pixels ddn fast_gradients l2_ascent pgd project_l2 "
+        "smoothed_cross_entropy unit_l2 unit_l2_or_random"
+    ),
+    "certificates": (
+        "COHEN_COLUMNS COLUMNS Certificate Certificates Certification FileSettings Selection "
+        "Verification Writer dense export_cohen_log from_votes merge read recompute save "
+        "settings_path sparse verify writing"
+    ),
+    "certify": (
+        "Certified Prediction Smoothed TimeLimit certify_dataset extend_dataset predict_dataset"
+    ),
     "data": (
         "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "
         "FolderDataset LocalSource MemoryDataset Source SplitCheck check default_data_dir "
         "describe fetch known_shape load"
     ),
+    "inference": ("PreparedNetwork Sampler engine_name keep_freed_memory prepare_network"),
     "methods": (
-        "METHODS Batch Consistency Gaussian Loss Macer Method MethodEntry SmoothAdv SmoothMix "
+        "Batch Consistency Gaussian Loss METHODS Macer Method MethodEntry SmoothAdv SmoothMix "
         "Stability make settings_of"
+    ),
+    "networks": (
+        "Architecture Imported NETWORKS Network Normalise build device_of eval_mode "
+        "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "
+        "state_hash"
+    ),
+    "noise": (
+        "Domain DrawRange GAUSSIAN GaussianNoise LaplaceNoise NOISES Noise UniformNoise "
+        "fresh_seed make_noise standard_normal stream"
+    ),
+    "plots": (
+        "COLUMN_WIDTH FIGURES FORMATS FULL_WIDTH accuracy_against_acr certified_accuracy "
+        "probabilities radius_histogram save save_all training"
+    ),
+    "presets": ("Preset Published get names spelled to_toml with_fidelity"),
+    "report": (
+        "Chart Choices Comparison LegendEntry Page RunView SECTIONS Section Table Trace "
+        "compare_runs make_page read_sections render summary_grid"
+    ),
+    "reproduce": (
+        "Job PublishedComparison PublishedRun Reproduced certifications choose "
+        "compare_with_published find_logs load_published make_jobs paper_skip reproduction_grid "
+        "results rows_from_logs save_published"
     ),
     "runs": (
         "Overrides RunFolder RunOverrides TrainingOptions build_network load_run make_config "
         "run_name scale_epochs"
     ),
-    "training": "EpochMetrics Listeners StepProgress Trainer open_run",
+    "stats": ("Anytime FixedDraws GUARANTEES Guarantee GuaranteeOptions SelectedVotes Stopping"),
+    "studies": (
+        "Case ConfidenceStudy MixingStudy NamedClassifier PathStudy Results SavedReport "
+        "SmoothedAttack Study StudyReport VoteSettings measure run_study save_report"
+    ),
+    "tables": (
+        "Cell Column FORMATS Grid Row mark_improvements radius_text rounded to_csv to_json "
+        "to_latex to_markdown"
+    ),
+    "training": ("EpochMetrics Listeners StepProgress Trainer open_run"),
 }
 """The names that each public package offers."""
+
+
+def test_every_public_package_is_pinned() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    public = {name for name in packages if not name.startswith("_")}
+    # The command line is used by its commands, not by import.
+    assert public - {"cli"} == PUBLIC.keys()
 
 
 @pytest.mark.parametrize("package", PUBLIC)
@@ -207,6 +265,34 @@ def test_importing_smoothmix_imports_neither_torch_nor_scipy() -> None:
 
 def test_help_does_not_import_torch_or_scipy() -> None:
     assert not {"torch", "scipy"} & imported_by("from smoothmix.cli import main; main()")
+
+
+def code_in_docs() -> list[tuple[str, str]]:
+    """Every block of Python in the README and the docs, with the name of its page."""
+    blocks = []
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in re.findall(r"```python.*?\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            blocks.append((page.name, block))
+    return blocks
+
+
+def test_docs_import_public_names_only() -> None:
+    imported = []
+    for page, block in code_in_docs():
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Import):
+                imported += [(page, alias.name, "") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                imported += [(page, str(node.module), alias.name) for alias in node.names]
+    ours = [entry for entry in imported if entry[1].partition(".")[0] == "smoothmix"]
+    assert len(ours) > 10
+    for page, module, name in ours:
+        if module == "smoothmix":
+            assert name in ("", *smoothmix.__all__), page
+            continue
+        package = module.removeprefix("smoothmix.")
+        assert package in PUBLIC, f"{page}: {module} is not a public package"
+        assert name in PUBLIC[package].split(), f"{page}: {module} does not offer {name}"
 
 
 def torch_free() -> list[str]:
