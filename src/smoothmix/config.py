@@ -1,4 +1,4 @@
-"""Settings as frozen values: checked when they are made, written to TOML and read back. No torch."""
+"""Settings as frozen values: checked when made, written to TOML and read back. No torch."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class RunConfig:
     """The training loop."""
 
     normalisation: str = "none"
-    """Whose mean and standard deviation the first layer uses: none (or mnist), cifar10, imagenet."""
+    """Whose mean and std the first layer uses: none (or mnist), cifar10 or imagenet."""
 
     num_classes: int = 10
     """Outputs of the network."""
@@ -197,7 +197,7 @@ def require_sigma(sigma: float) -> None:
 
 
 LEAST_ALPHA = 1e-100
-"""Below about 1e-250 scipy's inverse of the beta distribution gives numbers that are wrong, or none."""
+"""Below about 1e-250 scipy's inverse of the beta distribution is wrong, or fails."""
 
 
 def require_alpha(alpha: float) -> None:

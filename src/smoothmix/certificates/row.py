@@ -170,12 +170,14 @@ def votes_of(row: Certificate) -> ImageVotes:
 
 def top_class(counts: Mapping[int, int]) -> int:
     """The class with most votes; the smallest of those that share the lead."""
+    # As numpy's argmax decides ties, so that a file and a run agree.
     return min(counts, key=lambda c: (-counts[c], c))
 
 
 def sparse(votes: ArrayLike) -> dict[int, int]:
     """Votes by class, without the classes that got none."""
     array = np.asarray(votes)
+    # Plain integers: numpy's cannot be written to JSON.
     return {int(c): int(array[c]) for c in np.flatnonzero(array)}
 
 
@@ -200,6 +202,7 @@ def round_down(value: float) -> float:
     # Large numbers have no decimals to cut, and nan stays nan.
     if not abs(value) < WHOLE:
         return value
+    # Decimal holds the exact value of a float; arithmetic on floats might round up.
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
 
@@ -301,6 +304,7 @@ def seconds_from(text: str) -> float:
     >>> seconds_from("0:01:02.5"), seconds_from("2.5")
     (62.5, 2.5)
     """
+    # Python prints durations of a day and more as `1 day, 2:03:04`.
     days, separator, clock = text.replace(" days, ", " day, ").rpartition(" day, ")
     try:
         seconds = 0.0

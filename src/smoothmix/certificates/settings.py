@@ -72,7 +72,7 @@ class FileSettings:
     """How many images all parts of the run hold together."""
 
     shard: str = ""
-    """The part that this file holds: `2/3` is every third image from the second on; empty is all."""
+    """The part in this file: `2/3` is every third image from the second on; empty is all."""
 
     engine: str
     """What runs the network."""
@@ -151,6 +151,7 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     """The settings as the tables of a TOML file."""
     certification = settings.certification
     guarantee = certification.guarantee
+    # Whatever fields a guarantee has are recorded, so that one from outside needs no code here.
     own_fields = to_toml_value(guarantee)
     shared: dict[str, Any] = {"n": guarantee.max_draws}
     for name in SHARED_FIELDS:
@@ -174,6 +175,7 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
         noise = certification.noise
         tables["distribution"] = {"name": noise.name, **to_toml_value(noise)}
     others = to_table(settings)
+    # Its values are already in the tables above, by the keys of the file.
     del others["certification"]
     return tables | others
 
@@ -217,6 +219,7 @@ def _guarantee(
     own_fields: Mapping[str, Any],
     where: str,
 ) -> Guarantee:
+    # A guarantee from outside is imported by its address: only a subclass of ours is accepted.
     try:
         kind = GUARANTEES[str(mode)]
     except UsageError as error:
@@ -232,6 +235,7 @@ def _guarantee(
         ("stopping" in values) == ("stopping" in names),
         f"{where}: mode {kind.mode} does not go with the stopping rules that the file has or lacks",
     )
+    # Its own checks name the table, as for any other setting.
     guarantee = from_table(kind, values, where=f"{where}: certification")
     require(
         guarantee.max_draws == recorded.n,
@@ -346,6 +350,7 @@ def _text(name: str, value: object) -> str:
 
 def same_outcome(there: str, here: str) -> bool:
     """Whether two probes are those of one network but for rounding, as far as both are known."""
+    # A network that does not repeat its logits has no probe, and a file without one proves nothing.
     old = _logits(there)
     new = _logits(here)
     if not old or not new:
@@ -360,6 +365,7 @@ def _logits(text: str) -> list[float]:
     try:
         found = [float(part) for part in text.split()]
     except ValueError:
+        # Refused below, like every number that is not finite.
         found = [math.nan]
     finite = all(map(math.isfinite, found))
     require(finite, f"trial must be numbers with blanks between them, got {text[:40]!r}")

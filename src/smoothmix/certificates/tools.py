@@ -64,6 +64,7 @@ def verify(file: Certificates) -> Verification:
 
 
 def _order_problems(rows: Sequence[Certificate]) -> Iterator[str]:
+    # Rows are resumed by their order, so it is part of what a file claims.
     for before, after in pairwise(rows):
         if after.idx <= before.idx:
             yield f"image {after.idx} comes after image {before.idx}"
@@ -115,6 +116,7 @@ def _vote_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
 
 def _draws_problem(row: Certificate, draws: int, settings: FileSettings) -> str:
     """Why a row cannot have its number of draws; empty where it can."""
+    # Skipping depends on the selection alone, so it is the same under every guarantee.
     if settings.certification.skip_wrong and row.selected != row.label:
         if draws == 0:
             return ""
@@ -200,6 +202,7 @@ def save(file: Certificates, path: Path) -> None:
     """Write rows and settings as a certificate file, completely or not at all."""
     settings = _settings_of(file)
     require_own_settings(require_tsv(path))
+    # Settings first: rows without settings could be taken for those of another run.
     settings.save(settings_path(path))
     lines = "".join(map(to_line, file.rows))
     atomic_write(path, (HEADER + lines).encode())

@@ -16,7 +16,7 @@ MOST_ACTIVE = 64
 """Active images at once: enough to keep every core busy while most of them are decided already."""
 
 BATCHES_PER_THREAD = 16
-"""Least number of batches per thread between two checks: at a check all threads wait for the last."""
+"""Least batches per thread between two checks: at a check all threads wait for the last."""
 
 
 def active_images(certification: Certification, threads: int) -> int:

@@ -24,7 +24,7 @@ Fill = Callable[[Generator, Pixels], object]
 """Fills an array with random numbers from a generator."""
 
 GRAIN = 32
-"""Draws that share one stream. It is part of the noise's definition: a change changes every draw."""
+"""Draws that share one stream. A change would change every draw: it is part of SCHEME."""
 
 SCHEME = "philox4x64-ziggurat-32"
 """Name of this way to address Gaussian noise, recorded with every certificate file."""
@@ -33,7 +33,7 @@ SEED_BITS = 64
 
 
 class Domain(IntEnum):
-    """The purpose of a random number. For one seed, numbers of different domains are independent."""
+    """The purpose of a random number. Numbers of different domains are independent."""
 
     SELECTION = 0
     ESTIMATION = 1
@@ -81,6 +81,7 @@ def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> Generato
     """
     if not 0 <= seed < 2**SEED_BITS:
         raise ValueError(f"seed must lie in [0, 2**{SEED_BITS}), got {seed}")
+    # The first word of the counter is left to the generator, which counts up there.
     key = np.array([seed, 0], dtype=np.uint64)
     counter = np.array([0, grain, item, int(domain)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
@@ -99,6 +100,7 @@ def fill_draws(fill: Fill, draws: DrawRange, shape: tuple[int, ...]) -> Pixels:
         stop = start + GRAIN
         generator = stream(draws.seed, draws.domain, draws.item, grain)
         if first <= start and stop <= last:
+            # Whole streams are written in place, without a copy.
             fill(generator, noise[start - first : stop - first])
             continue
         # A draw's numbers depend on all before it in the stream, so the whole stream is drawn.

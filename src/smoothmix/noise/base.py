@@ -74,6 +74,7 @@ class Noise(ABC):
     def sample(self, draws: DrawRange, shape: tuple[int, ...], *, sigma: float) -> Pixels:
         """Addressed noise as an array [count, *shape]."""
         noise = fill_draws(self.fill, draws, shape)
+        # In float32, as every file was made: other rounding would change votes.
         noise *= np.float32(sigma)
         return noise
 

@@ -32,6 +32,7 @@ class UniformNoise(Noise):
     fourth_moment: ClassVar[float] = 9 / 5
 
     def fill(self, generator: Generator, out: Pixels) -> None:
+        # The square root of 3 makes the variance 1.
         out[...] = (2 * generator.random(out.shape, np.float32) - 1) * 3**0.5
 
     def signed_radius(self, probability: ArrayLike, *, sigma: float) -> Floats:

@@ -1,6 +1,7 @@
-"""Bounds and tests as pure functions of counts, and the guarantees made from them. No torch."""
+"""Guarantees, and the bounds and tests they are made of: pure functions of counts. No torch."""
 
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.binomial import ABSTAIN, lower_bound, predicted, upper_bound
 from smoothmix.stats.guarantees import (
     GUARANTEES,
     Anytime,
@@ -11,6 +12,7 @@ from smoothmix.stats.guarantees import (
 )
 
 __all__ = [
+    "ABSTAIN",
     "GUARANTEES",
     "Anytime",
     "FixedDraws",
@@ -18,4 +20,7 @@ __all__ = [
     "GuaranteeOptions",
     "SelectedVotes",
     "Stopping",
+    "lower_bound",
+    "predicted",
+    "upper_bound",
 ]

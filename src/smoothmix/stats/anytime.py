@@ -1,19 +1,19 @@
 """Anytime-valid bounds on the top class's probability: they hold however long one draws.
 
-k of n votes went to the selected class, whose true probability is p_A. Its k0 of n0 selection votes,
-drawn before and independently, give the prior Beta(a, b) with a = k0 + 1/2 and b = n0 - k0 + 1/2. The
-evidence against p is
+k of n votes went to the selected class, whose true probability is p_A. Its k0 of n0 selection
+votes, drawn before and independently, give the prior Beta(a, b) with a = k0 + 1/2 and
+b = n0 - k0 + 1/2. The evidence against p is
 
     M_n(p) = mean over the prior, cut to q > p, of (q / p)^k * ((1 - q) / (1 - p))^(n - k).
 
 - It is fair at p_A = p and loses where p_A < p: one more vote multiplies each term by a factor of
-  mean p_A * q / p + (1 - p_A) * (1 - q) / (1 - p), which is 1 at p_A = p and grows with p_A if q > p.
-  By Ville's inequality it ever reaches 1 / alpha with chance at most alpha, at any p_A <= p: drawing
-  may stop at any time.
+  mean p_A * q / p + (1 - p_A) * (1 - q) / (1 - p), which is 1 at p_A = p and grows with p_A if
+  q > p. By Ville's inequality it ever reaches 1 / alpha with chance at most alpha, at any
+  p_A <= p: drawing may stop at any time.
 - It falls in p up to k / n and is at most 1 beyond, so that M_n(p) >= 1 / alpha holds exactly up to
-  one root. Proof, with derivatives in the log-odds: (log M)' = h * (1 - 1 / M) - l', where the prior's
-  hazard rate h rises and the slope l' of the log likelihood falls, both being log-concave; so M - 1,
-  by parts, is less than l' * M / h.
+  one root. Proof, with derivatives in the log-odds: (log M)' = h * (1 - 1 / M) - l', where the
+  prior's hazard rate h rises and the slope l' of the log likelihood falls, both being log-concave;
+  so M - 1, by parts, is less than l' * M / h.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from smoothmix.stats.binomial import (
 )
 
 CHECKS = 20
-"""How often an image is checked for certain abstention before its fixed number of draws is spent."""
+"""How often an image is checked for certain abstention while its fixed draws are made."""
 
 GUARANTEE = "the guarantee"
 """Name of a difference between guarantees that takes their words to explain."""
@@ -159,8 +159,8 @@ class Guarantee(ABC):
         possible = reach > 0 and wanted <= reach
         require(
             possible,
-            f"{self.max_draws:,} draws in mode {self.mode} can never certify {_goal(wanted, sigma)}: "
-            f"{reach:.3f} is the largest radius they can; draw more",
+            f"{self.max_draws:,} draws in mode {self.mode} can never certify "
+            f"{_goal(wanted, sigma)}: {reach:.3f} is the largest radius they can; draw more",
         )
 
     def draws_problem(self, drawn: int) -> str:
@@ -185,8 +185,8 @@ class Guarantee(ABC):
             return f"was made with another guarantee: {earlier.words}, not {self.words}"
         if self.max_draws < earlier.max_draws:
             return (
-                f"allows {earlier.max_draws:,} draws per image: extending it takes at least as many, "
-                f"not {self.max_draws:,}"
+                f"allows {earlier.max_draws:,} draws per image: extending it takes at least as "
+                f"many, not {self.max_draws:,}"
             )
         return ""
 
@@ -385,7 +385,7 @@ class Anytime(Guarantee):
         return float(noise.radius(best, sigma=sigma))
 
     def require_reach(self, noise: Noise, *, sigma: float, wanted: float = 0.0) -> None:
-        # A fixed number of draws certifies more: what it cannot reach is refused with the n it takes.
+        # A fixed number certifies more: what it cannot reach is refused with the n it takes.
         fixed = FixedDraws(self.max_draws, n0=self.n0, alpha=self.alpha)
         fixed.require_reach(noise, sigma=sigma, wanted=wanted)
         reach = self.largest_radius(noise, sigma=sigma)

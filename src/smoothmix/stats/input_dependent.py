@@ -238,9 +238,9 @@ def _ball_with(dimension: float, offset: float, log_inside: float, log_outside: 
 # A tail is 1 / (2 pi i) times the integral of exp(K(s) - s * square) / |s| on a path across the
 # real axis, below 0 for the inside, between 0 and 1/2 for the outside, where
 # K(s) = -dimension / 2 * log(1 - 2s) + offset * s / (1 - 2s). On a parabola from the saddle, near
-# steepest descent, the integrand is much like a Gaussian: equal steps converge exponentially, in any
-# dimension. (scipy's ncx2 has no logarithms, and at offsets above 1e10 returns nan or is wrong in the
-# fourth digit.) 1 - 2s is kept beside s for its digits.
+# steepest descent, the integrand is much like a Gaussian: equal steps converge exponentially, in
+# any dimension. (scipy's ncx2 has no logarithms, and at offsets above 1e10 returns nan or is wrong
+# in the fourth digit.) 1 - 2s is kept beside s for its digits.
 STEP = 0.1
 NODES = STEP * (np.arange(200) + 0.5)
 
@@ -374,7 +374,7 @@ def _shell(question: _Question, at_x: _Lengths, at_x_prime: _Lengths) -> tuple[f
 
 @dataclass(frozen=True)
 class WorstCase:
-    """How small the probability at x' can be, for one noise, dimension and ratio of tau to sigma."""
+    """How small the probability at x' can be, for one noise, dimension and tau / sigma."""
 
     noise: str
     ratio: float
