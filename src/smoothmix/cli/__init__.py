@@ -45,7 +45,7 @@ PIPE_CLOSED_EXIT_CODE = 141
 app = App(
     name="smoothmix",
     version=__version__,
-    help="Train, certify and compare classifiers with certified robustness by randomized smoothing.",
+    help="Train, certify and compare classifiers that are robust by randomized smoothing.",
     help_epilogue="Every command takes --debug to show the traceback of an error.",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
@@ -77,9 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: success; 1: the run failed; 2: misuse; 75: stopped in time, to be started again; 130:
     interrupted; 141: the reader of the output closed the pipe.
     """
-    tokens = list(argv) if argv is not None else sys.argv[1:]
-    debug = "--debug" in tokens
-    tokens = [token for token in tokens if token != "--debug"]
+    if argv is None:
+        argv = sys.argv[1:]
+    # Taken out before parsing: every command accepts it, wherever it stands.
+    debug = "--debug" in argv
+    tokens = [token for token in argv if token != "--debug"]
     warnings.showwarning = partial(_show_warning, debug=debug)
     _allow_imports_from_working_folder()
     # This process is ours alone. The library leaves the allocator of its caller's process alone.
@@ -87,6 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         result = app(tokens, exit_on_error=False, print_error=False)
     except ReportedByRankZero as error:
+        # Of several processes with the same error, one message is enough.
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output, such as `head`, has read enough. Closing standard error keeps
@@ -155,6 +158,7 @@ def _misuse_message(error: CycloptsError) -> str:
     """The parser's message as one line, without its closing full stop."""
     if isinstance(error, UnusedCliTokensError):
         return f"unexpected argument {' '.join(error.unused_tokens or [])!r}"
+    # cyclopts breaks its messages for a terminal; ours are one line, for logs and tests.
     message = " ".join(str(error).split()).removesuffix(".")
     if isinstance(error, MissingArgumentError):
         problem = "needs a value" if error.keyword else "is missing"
@@ -166,6 +170,7 @@ def _misuse_message(error: CycloptsError) -> str:
 def _help_command(tokens: Sequence[str]) -> str:
     """The command that explains the command in these tokens."""
     names = ["smoothmix"]
+    # As far as the commands are known: `study mixng` is answered with the help of `study`.
     command = app
     for token in tokens:
         if token.startswith("-") or token not in list(command):

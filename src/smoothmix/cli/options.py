@@ -31,6 +31,7 @@ def parse_numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
     >>> parse_numbers(["0.25,0.5", "1"])
     (0.25, 0.5, 1.0)
     """
+    # Both 0.25,0.5 and 0.25 0.5 are natural; the shell makes one or two values of them.
     joined = ",".join(texts or ())
     try:
         return tuple(float(text) for text in joined.split(",") if text.strip())
@@ -42,9 +43,14 @@ def parse_numbers(texts: Sequence[str] | None) -> tuple[float, ...]:
 def parse_radii(texts: Sequence[str] | None) -> tuple[float, ...]:
     """The radii in the values of an option."""
     radii = parse_numbers(texts)
+    # float() also accepts nan and inf.
     possible = all(math.isfinite(radius) and radius >= 0 for radius in radii)
     require(possible, f"radii must be zero or more, got {texts}")
     return radii
+
+
+# `name="*"` makes the fields of these classes options of the command, without a prefix. A class
+# with a single option exists so that the option is explained once, and others inherit it.
 
 
 @Parameter(name="*")
@@ -52,6 +58,7 @@ def parse_radii(texts: Sequence[str] | None) -> tuple[float, ...]:
 class DeviceOption:
     """Where networks run."""
 
+    # None and not "auto": a command can then tell whether the option was given.
     device: str | None = None
     """cpu, cuda, cuda:1, ...; by default (or with auto) a GPU if there is one."""
 
@@ -99,10 +106,6 @@ class ImageOptions(DataOptions):
 class BatchOption:
     """How many noise samples run through the network at once."""
 
-    noise: str = "gaussian"
-    """Distribution of the noise: gaussian certifies L2 radii, uniform and laplace L1 radii; your own is named by
-    package.module:Class."""
-
     batch: int = 256
     """Noise samples in one forward pass. Rounding may depend on it; certificates record it."""
 
@@ -121,6 +124,10 @@ class ModelOptions(BatchOption, DeviceOption):
 
     weights: Path | None = None
     """Weights for --model: .safetensors, or .pt, which is read without running code from it."""
+
+    noise: str = "gaussian"
+    """Distribution of the noise: gaussian certifies L2 radii, uniform and laplace L1 radii; your
+    own is named by package.module:Class."""
 
     num_classes: int | None = None
     """Outputs of the network, if the data set has another number of classes or none is given."""

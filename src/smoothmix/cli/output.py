@@ -48,6 +48,7 @@ def echo(text: str = "") -> None:
 @contextmanager
 def progress(description: str, *, unit: str) -> Iterator[OnProgress]:
     """A callback that shows progress: a bar on a terminal, elsewhere a line every few seconds."""
+    # Carriage returns of a bar would fill a log file with garbage.
     on_terminal = sys.stderr.isatty() and current_world().is_main
     with new_bar(enabled=on_terminal) as bar:
         if on_terminal:
@@ -94,6 +95,7 @@ def _line_callback(bar: RichProgress, description: str, unit: str) -> OnProgress
         nonlocal last_line
         bar.update(task, total=state.total, completed=state.done)
         speed = bar.tasks[0].speed
+        # The last line is always printed, except if nothing was left to do from the start.
         just_finished = state.done >= state.total and speed is not None
         if time.monotonic() - last_line < SECONDS_BETWEEN_LINES and not just_finished:
             return
@@ -141,6 +143,7 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
+    # Up to two days in hours: "30 h" is easier to plan with than "1 day 6 h".
     if whole < 48 * 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} days {whole % 86400 // 3600} h"
@@ -185,7 +188,7 @@ def _split_columns(
     parts = [[0]]
     used = widths[0]
     for position in range(1, len(columns)):
-        # A column that does not fit even alone beside the first one stays in this part all the same.
+        # A column that fits beside nothing still gets a table, with the first column.
         if len(parts[-1]) > 1 and used + widths[position] > width:
             parts.append([0])
             used = widths[0]

@@ -102,6 +102,7 @@ def reproduce(
     """
     from smoothmix.reproduce.jobs import choose
 
+    # Everything that can be refused is refused here, before hours of training.
     radii = parse_radii(shown.radii) or None
     patterns = [row.strip() for row in rows.split(",") if row.strip()]
     names = choose(group, sigma=sigma, rows=patterns)
@@ -271,6 +272,7 @@ def write_tables(
     from smoothmix.reproduce.table import reproduction_grid
     from smoothmix.tables import FORMATS
 
+    # The one format whose files do not end in its name.
     suffixes = {"latex": "tex"}
     for name, write in FORMATS.items():
         wide = name in ("csv", "json")
@@ -314,6 +316,7 @@ def show_plan(runs: PlannedRuns) -> None:
         f"about {duration(total)} in total on {device}, as measured now: other load on the machine "
         "changes it"
     )
+    # Many runs have the same note: a dict keeps the order and drops repetitions.
     notes: dict[str, None] = {}
     for job in runs.jobs:
         notes.update(dict.fromkeys(job.config.notes))
@@ -323,6 +326,7 @@ def show_plan(runs: PlannedRuns) -> None:
 
 def _plan_cells(one: Planned, certification: Certification) -> tuple[str, ...]:
     guarantee = certification.guarantee
+    # The rate of the whole certification: what is left may be nothing.
     draws = one.images * (guarantee.n0 + guarantee.max_draws)
     return (
         one.job.preset.name,

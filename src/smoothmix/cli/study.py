@@ -36,6 +36,7 @@ def show_saved(saved: SavedReport) -> None:
     """Print the table and the text of a study, and the names of its files."""
     from smoothmix.cli.report import show_grid
 
+    # After the files were written: the reader of a pipe may close it before the table ends.
     show_grid(saved.report.grid, "terminal")
     print(f"\n{saved.report.text}")
     if saved.earlier is not None:

@@ -69,6 +69,7 @@ class StudyOptions(DataOptions, BatchOption, DeviceOption):
 
     def indices(self, dataset: Dataset) -> list[int]:
         """The positions of the images to study."""
+        # Spread over the split: data sets may be sorted by class.
         skip = self.skip or max(1, len(dataset) // self.maximum)
         return list(range(0, len(dataset), skip)[: self.maximum])
 
@@ -112,7 +113,7 @@ def confidence(
     options: StudyOptions = OPTIONS,
     files: StudyFiles = FILES,
 ) -> None:
-    """Measure the confidence in adversarial examples: votes for the true and the strongest other class.
+    """Measure the confidence in adversarial examples: votes for the true and another class.
 
     Parameters
     ----------
@@ -128,6 +129,7 @@ def confidence(
     from smoothmix.studies import ConfidenceStudy, SmoothedAttack
     from smoothmix.studies.confidence import EPSILONS
 
+    # The settings are checked before the networks are loaded, which takes seconds.
     epsilons = parse_numbers(eps) or EPSILONS
     attack = SmoothedAttack(
         steps=steps, epsilon=epsilons[0], step_size=step_size, copies=options.copies
@@ -243,8 +245,10 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifi
         name, folder = split_name(text)
         names.append(name or _run_name(folder))
         folders.append(folder)
+    # Runs of one name in several folders are common: runs/old/mnist and runs/new/mnist.
     names = _distinct(names, folders)
     targets = [load_network(folder, ModelOptions(device=options.device)) for folder in folders]
+    # Votes of models for different data sets on one of them would compare nothing.
     trained_on = {target.data for target in targets}
     if len(trained_on) > 1:
         pairs = zip(names, targets, strict=True)

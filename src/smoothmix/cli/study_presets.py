@@ -60,6 +60,7 @@ def ablation(
         if family not in ABLATIONS:
             raise unknown_name("ablation", family, ABLATIONS)
     patterns = [f"{family}/*" for family in families or ABLATIONS]
+    # The Gaussian row is in every table: it is what the ablations improve on.
     names = choose("ablation", rows=["gaussian", *patterns])
     chosen_radii = parse_radii(radii) or None
     announce_figure()
@@ -78,7 +79,7 @@ def seeds(
     options: StudyRunOptions = OPTIONS,
     files: StudyFiles = FILES,
 ) -> None:
-    """Train and certify one preset with several seeds: mean and standard deviation beside the paper's.
+    """Train and certify one preset with several seeds: mean and standard deviation of its ACR.
 
     Parameters
     ----------
@@ -109,6 +110,7 @@ def _run(
     planned = plan_runs(names, seeds=count, overrides=overrides, out=options.runs, options=options)
     planned.run()
     echo()
+    # Under torchrun all processes train and certify, but one makes the report.
     if not current_world().is_main:
         return []
     return results(planned.jobs)

@@ -116,14 +116,16 @@ class Case:
             smoothed_cross_entropy,
             unit_l2,
         )
-        from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
+        from smoothmix.noise.addresses import Domain, DrawRange
 
         if attack.epsilon == 0:
             return self.image
         seed = self.votes_wanted.seed
         draws = DrawRange(seed, Domain.ATTACK, self.index, 0, attack.copies)
-        standard_noise = standard_normal(draws, tuple(self.image.shape))
-        noise = torch.from_numpy(standard_noise)[:, None].mul_(self.smoothed.sigma)
+        shape = tuple(self.image.shape)
+        samples = self.smoothed.noise.sample(draws, shape, sigma=self.smoothed.sigma)
+        # One image in the batch: [samples, 1, ...].
+        noise = torch.from_numpy(samples)[:, None]
         device = self.sampler.device
         x = self.image[None].to(device)
         # Pixels are clamped last: that moves every point towards x, so that it stays in the ball.

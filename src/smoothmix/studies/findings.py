@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certificates.settings import software_versions
-from smoothmix.noise import addresses
+from smoothmix.noise import GAUSSIAN, addresses
 
 if TYPE_CHECKING:
     from smoothmix.certify.smoothed import Smoothed
@@ -90,7 +90,7 @@ def _settings_digest(
     study: Study, smoothed: Smoothed, dataset: Dataset, votes: VoteSettings
 ) -> str:
     # The keys and their order-free JSON are those of earlier versions, whose findings still resume.
-    settings = {
+    settings: dict[str, object] = {
         **study.settings,
         "draws": {
             "n": votes.n,
@@ -103,6 +103,9 @@ def _settings_digest(
         # Another version of torch or numpy may round differently.
         "versions": software_versions(),
     }
+    # Earlier versions knew Gaussian noise only and did not name it.
+    if smoothed.noise != GAUSSIAN:
+        settings["distribution"] = smoothed.noise.words
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
