@@ -112,7 +112,7 @@ def test_a_file_of_other_settings_is_refused_in_words(smoothmix: Run, mine: Path
     assert other.code == 2
     there, here = "exact, n 200 there", "anytime, radii 0.1 decided and at most 256 draws here"
     assert (
-        f"was begun with other settings: the guarantee is {there} and {here}; use them" in other.err
+        f"was started with other settings: the guarantee is {there} and {here}; use them" in other.err
     )
     whole = smoothmix("certify", *OWN, *QUICK[:-1], 1)
     assert "note: the file was there with more images than --max 1" in whole.err
@@ -122,7 +122,7 @@ def test_a_part_without_images_is_no_failure(smoothmix: Run, mine: Path) -> None
     for part in (3, 1, 2):
         done = smoothmix("certify", *OWN, *QUICK[:-1], 2, "--shard", f"{part}/3")
         assert done.code == 0, done.err
-        assert ("part 3 of 3 holds no images" in done.err) == (part == 3)
+        assert ("shard 3 of 3 holds no images" in done.err) == (part == 3)
     assert len(certificates.read(mine / "certificates.tsv").rows) == 2
 
 
@@ -253,7 +253,7 @@ def test_presets_are_listed_and_shown(smoothmix: Run) -> None:
 
 
 def test_a_network_with_other_weights_each_time_is_warned_of(smoothmix: Run, mine: Path) -> None:
-    warning = "mynets:tiny gives other weights each time: --weights names a file with trained ones"
+    warning = "mynets:tiny gives other weights each time: name a file with trained weights by"
     without = [word for word in OWN if word not in ("--weights", "mine.safetensors")]
     assert warning in smoothmix("certify", *without, *QUICK, "--out", "random.tsv").err
     assert warning not in smoothmix("certify", *OWN, *QUICK).err
