@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -158,26 +158,34 @@ def _accepted(
     except (TypeError, ValueError):
         # Functions of compiled modules may have no signature.
         return {}
-    known = set(parameters)
-    required = []
-    for parameter in parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            # Constructors of torchvision and timm pass `num_classes` on without naming it. The
-            # other options have no common name, and an unknown one would be an error there.
-            known.add("num_classes")
-        elif (
-            parameter.kind is not parameter.VAR_POSITIONAL and parameter.default is parameter.empty
-        ):
-            required.append(parameter.name)
-
+    known = _keywords(parameters)
     accepted = {}
     for option, value in options.items():
         if value is not None and option in known:
             accepted[option] = value
-    missing = [parameter for parameter in required if parameter not in accepted]
+    missing = [option for option in _required(parameters) if option not in accepted]
     if missing:
         raise UsageError(
             f"{name} needs {' and '.join(missing)}, which cannot be known here: "
             "give the parameter a default value"
         )
     return accepted
+
+
+def _keywords(parameters: Mapping[str, inspect.Parameter]) -> set[str]:
+    """Names that the function can be called with."""
+    names = set(parameters)
+    for parameter in parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            # Constructors of torchvision and timm pass `num_classes` on without naming it. The
+            # other options have no common name, and an unknown one would be an error there.
+            names.add("num_classes")
+    return names
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> Iterator[str]:
+    """Names that the function must be called with."""
+    for name, parameter in parameters.items():
+        variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not variadic and parameter.default is parameter.empty:
+            yield name
