@@ -1,4 +1,4 @@
-"""Rows and files: written, read back, checked, merged, recomputed and exported; other people's logs too."""
+"""Rows and files: written, read, checked, merged, recomputed and exported; logs of others too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ ROWS = tuple(
         range(0, 8, 2), ({3: 1000}, {3: 990, 5: 10}, {3: 510, 7: 490}, {5: 1000}), strict=True
     )
 )
-FIELD_LOG = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t7\t7\t1.52\t1\t0:00:03.5\n20\t9\t-1\t0.0\t0\t0:00:03.1\n"
+FIELD_LOG = (
+    "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+    "0\t7\t7\t1.52\t1\t0:00:03.5\n"
+    "20\t9\t-1\t0.0\t0\t0:00:03.1\n"
+)
 
 
 def whole_file(

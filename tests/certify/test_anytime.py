@@ -36,7 +36,7 @@ def model() -> Linear:
 
 @pytest.fixture(scope="module")
 def dataset(model: Linear) -> MemoryDataset:
-    """The middle of the sample's images, with the labels that the smoothed linear classifier truly has."""
+    """The middle of the sample's images, with the classes of the smoothed linear classifier."""
     sample = data.load("sample", "test")
     assert isinstance(sample, MemoryDataset)
     sample = replace(sample, pixels=sample.pixels[:, :, 10:18, 10:18])
@@ -47,7 +47,7 @@ def dataset(model: Linear) -> MemoryDataset:
 
 @pytest.fixture(scope="module")
 def true_radius(model: Linear, dataset: MemoryDataset) -> np.ndarray:
-    """The distance to the decision boundary, which is what smoothing a linear classifier certifies exactly."""
+    """The distance to the decision boundary, which is the true radius of a linear classifier."""
     direction = (model.weight[1] - model.weight[0]).detach().numpy().astype(np.float64)
     margins = dataset.images(range(len(dataset))).numpy().reshape(len(dataset), -1) @ direction
     return np.abs(margins) / np.linalg.norm(direction)
@@ -106,7 +106,8 @@ def test_a_tolerance_is_met_or_the_budget_spent(
     )
     drawn = np.array([row.n for row in file.rows])
     short = drawn < max(drawn)
-    # Close to what the budget could certify at most, nothing is left to draw for although the truth lies higher.
+    # Close to the largest radius that all draws could certify, more draws gain nothing, although
+    # the true radius is larger.
     ordinary = short & (true_radius[::50] < 0.8)
     assert ordinary.any()
     assert (true_radius[::50][ordinary] - file.radius[ordinary] <= 0.1).all()
@@ -154,7 +155,7 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
         model_name="linear",
         selection=Selection(skip=20),
     )
-    # Rounds are cut otherwise where the smaller budget ended, so that a few images stop a round apart.
+    # Rounds start elsewhere where the smaller limit ended, so a few images stop one round apart.
     drawn = np.array([[row.n for row in file.rows] for file in (grown, straight)])
     same = drawn[0] == drawn[1]
     assert same.mean() > 0.8
@@ -242,8 +243,8 @@ def test_time_that_is_up_leaves_a_valid_beginning(
     assert verify(part).ok
     assert all(
         row.n == 2048 for row in part.rows
-    )  # whoever was still in work is left, not written as it stood
-    given_up = certify_dataset(
+    )  # images that were still active are left out, not written as they were
+    stopped_early = certify_dataset(
         model,
         dataset,
         with_stopping(how(), rules),
@@ -252,7 +253,7 @@ def test_time_that_is_up_leaves_a_valid_beginning(
         selection=Selection(maximum=5),
         time_limit=TimeLimit(seconds_per_image=1e-9),
     )
-    assert {row.n for row in given_up.rows} == {256}
+    assert {row.n for row in stopped_early.rows} == {256}
 
 
 def test_an_interrupted_extension_goes_on_and_others_are_refused(
@@ -269,7 +270,7 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
         selection=Selection(maximum=400),
     )
     before = path.read_text()
-    with suppress(SmoothmixError):  # on a slow machine no image is finished by then, which is said
+    with suppress(SmoothmixError):  # on a slow machine no image is finished by then
         extend_dataset(
             model, dataset, with_stopping(how(), many), path=path, time_limit=TimeLimit(seconds=0.4)
         )
@@ -341,7 +342,8 @@ class TestStopAbstaining:
             assert all((row.predict, row.p_lower) == (-1, 0.0) for row in stopped)
             assert len(stopped) < len(short.rows) if name == "usual" else stopped
             assert verify(short).ok
-            # Where the draws ended was decided at the old alpha: at another one such a row stays an abstention.
+            # Where the draws ended was decided at the old alpha: at another one such a row stays an
+            # abstention.
             again = recompute(short, alpha=0.2)
             kept = [row for row in again.rows if row.n != 5000]
             assert all((row.predict, row.p_lower) == (-1, 0.0) for row in kept)
@@ -349,7 +351,7 @@ class TestStopAbstaining:
 
 
 def test_normal_quantiles_behind_these_tests(true_radius: np.ndarray) -> None:
-    """The sample has images on both sides of each radius asked for, or the tests above would prove little."""
+    """The sample has images on both sides of each radius, or the tests above would prove little."""
     for r in RADII:
         assert 0.02 < (true_radius[::5] >= r).mean() < 0.98
     assert norm.cdf(true_radius.max() / SIGMA) < 1

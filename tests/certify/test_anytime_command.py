@@ -25,7 +25,8 @@ FUSABLE = """import torch
 def make():
     torch.manual_seed(0)
     return torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.AvgPool2d(26), torch.nn.Flatten(),
+        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
+        torch.nn.AvgPool2d(26), torch.nn.Flatten(),
         torch.nn.Linear(4, 10),
     )
 """
@@ -65,7 +66,9 @@ class TestCommand:
             *base, "--mode", "anytime", "--radii", "0.1,0.25", "--max-draws", "4096", "--extend"
         )
         assert more.code == 0, more.err
-        assert read(tmp_path / "certificates.tsv").settings.guarantee.max_draws == 4096  # type: ignore[union-attr]
+        settings = read(tmp_path / "certificates.tsv").settings
+        assert settings is not None
+        assert settings.guarantee.max_draws == 4096
         assert "anytime, radii 0.1, 0.25 decided" in smoothmix("report", "certificates.tsv").out
 
     def test_a_file_made_with_fused_layers_is_extended_with_them(

@@ -55,7 +55,9 @@ def start(run_folder: Path, path: Path, **options: object) -> subprocess.Popen[b
     """The command in the background; what it says goes into a file."""
     argv = command("certify", run_folder, *SETTINGS, "--out", path)
     with said(path).open("wb") as messages:
-        return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=messages, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(  # type: ignore[call-overload]
+            argv, stdout=subprocess.DEVNULL, stderr=messages, **options
+        )
 
 
 def said(path: Path) -> Path:
@@ -105,7 +107,7 @@ def test_a_run_that_is_stopped_again_and_again_ends_in_the_same_file(
     assert not list(tmp_path.glob("*.lock"))
 
 
-def test_a_full_disk_is_said_and_survived(
+def test_a_full_disk_is_reported_and_survived(
     run_folder: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     """A limit on file size fails a write in the middle of a line, as a full disk does."""
@@ -286,11 +288,11 @@ def test_a_first_try_that_fails_is_not_in_the_way(
 ) -> None:
     np.savez(tmp_path / "wrong.npz", x=np.full((3, 8, 8), 99, dtype=np.uint8), y=[0, 1, 2])
     assert smoothmix("certify", run_folder, "--data", "npz:wrong.npz", "--out", "c.tsv").code == 1
-    assert sorted(path.name for path in tmp_path.glob("c.*")) == [], "nothing was begun"
+    assert sorted(path.name for path in tmp_path.glob("c.*")) == [], "nothing was written"
     assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0
 
 
-def test_other_versions_are_said_and_recorded(
+def test_other_versions_are_reported_and_recorded(
     run_folder: Path, tmp_path: Path, smoothmix: Run
 ) -> None:
     assert smoothmix("certify", run_folder, *SETTINGS, "--max", 1, "--out", "c.tsv").code == 0

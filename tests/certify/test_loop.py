@@ -53,7 +53,7 @@ def test_many_threads_have_many_active_images_and_give_the_same_file(
     drawn: list[int],
     stop_abstaining: bool,
 ) -> None:
-    """At a check every thread waits for the last: images that are checked together cost one wait."""
+    """At a check all threads wait for the last: images that are checked together cost one wait."""
     how = certification_of(0.5, n=2560, stop_abstaining=stop_abstaining)
     files = []
     looks = []

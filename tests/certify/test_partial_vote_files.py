@@ -212,7 +212,7 @@ def test_the_suffix_of_journals_is_reserved(smoothmix: Run, untrained_run: str) 
     assert "reserved for partial votes; choose another --out" in refused.err
 
 
-def test_parts_go_on_with_what_a_single_process_had_in_work(
+def test_shards_resume_the_votes_of_a_single_process(
     tmp_path: Path,
     row: Certificate,
     drawn: list[int],
@@ -228,8 +228,8 @@ def test_parts_go_on_with_what_a_single_process_had_in_work(
     assert not journals(path)
 
 
-def a_look_and_two_in_work(path: Path) -> FileSettings:
-    """A file with the first two of 20 images, and two blocks of votes of images 6 and 7, which others will come to."""
+def two_rows_and_two_unfinished(path: Path) -> FileSettings:
+    """A file with the first two of 20 images, and two batches of votes of images 6 and 7."""
     every, short = settings(), settings(with_draws(EXACT, n=512))
     certify_settings(IsBright(), images(), replace(every, images=2), path=path)
     rows = certify_settings(
@@ -239,20 +239,20 @@ def a_look_and_two_in_work(path: Path) -> FileSettings:
     return every
 
 
-def test_a_look_at_fewer_images_in_parts_keeps_what_a_larger_run_has_in_work(
+def test_shards_of_fewer_images_keep_the_votes_of_a_larger_run(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.tsv"
-    every = a_look_and_two_in_work(path)
+    every = two_rows_and_two_unfinished(path)
     every.save(settings_path(path))
     certify_shards(IsBright(), images(), replace(every, images=3), path=path, shards="1,2/2")
     assert [row.idx for row in read(path).rows] == [0, 1, 2]
     assert saved_votes(path, every).keys() == {6, 7}
 
 
-def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) -> None:
+def test_shards_of_a_larger_run_outlive_a_run_of_fewer_images(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    every = a_look_and_two_in_work(path)
+    every = two_rows_and_two_unfinished(path)
     run = split_run(path, every, requested=2, default=2)
     assert all(run.start(shard) for shard in run.shards)
     before = {
@@ -263,7 +263,7 @@ def test_parts_of_a_larger_run_outlive_a_look_at_fewer_images(tmp_path: Path) ->
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
-def test_an_extension_goes_on_with_images_in_work_and_keeps_the_name_of_the_weights(
+def test_an_extension_resumes_unfinished_images_and_keeps_the_name_of_the_weights(
     tmp_path: Path,
     drawn: list[int],
 ) -> None:
@@ -322,7 +322,7 @@ def test_many_parts_may_be_held_at_once() -> None:
 
 
 class Shifted(IsBright):
-    """The same with a number that no file of weights holds, as somebody's own normalise layer may have."""
+    """The same with a number that is not among the weights, as in someone's own normalisation."""
 
     def __init__(self, by: float) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ RULES = Stopping(radii=(0.5,), max_draws=51_200)
 
 
 class IsBright(nn.Module):
-    """Whether the mean of sixteen pixels is above one half: grey v lies at distance 4 |v - 1/2| from the boundary."""
+    """Whether the mean of 16 pixels is above 1/2: the distance of grey v to that is 4 |v - 1/2|."""
 
     def forward(self, x: Tensor) -> Tensor:
         mean = x.mean((1, 2, 3))
@@ -45,7 +45,7 @@ class IsBright(nn.Module):
 
 
 def images() -> MemoryDataset:
-    """The first image is the hardest, since its radius is the one asked for; all others wait behind it."""
+    """The first image is the hardest: its radius is the requested one. All others wait for it."""
     greys = 0.5 + np.array([0.5] + [1.5] * 19, dtype=np.float32) / 4
     pixels = np.broadcast_to(greys[:, None, None, None], (20, 1, 4, 4)).copy()
     return MemoryDataset(
@@ -68,26 +68,26 @@ def certify(path: Path, *, rules: Stopping = RULES, seconds: float = float("inf"
     )
 
 
-def in_sittings(run: Callable[[], Certificates], path: Path) -> int:
+def in_short_runs(run: Callable[[], Certificates], path: Path) -> int:
     """Call again and again until nothing is missing; how often."""
-    for sitting in range(1, 2000):
+    for number in range(1, 2000):
         try:
             if not run().missing and not journals(path):
-                return sitting
+                return number
         except SmoothmixError as error:
             if "the first image could not be finished in the time given" not in str(error):
                 raise
     raise AssertionError("it never ends")
 
 
-def test_sittings_that_are_too_short_for_an_image_get_there_and_draw_nothing_twice(
+def test_runs_that_are_too_short_for_an_image_get_there_and_draw_nothing_twice(
     tmp_path: Path, drawn: list[int]
 ) -> None:
     whole = certify(tmp_path / "whole.tsv")
     expected = sum(drawn)
     drawn.clear()
-    sittings = in_sittings(lambda: certify(tmp_path / "a.tsv", seconds=0.01), tmp_path / "a.tsv")
-    assert sittings > 2
+    runs = in_short_runs(lambda: certify(tmp_path / "a.tsv", seconds=0.01), tmp_path / "a.tsv")
+    assert runs > 2
     assert sum(drawn) == expected
     assert without_time(tmp_path / "a.tsv") == without_time(whole.path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
@@ -106,7 +106,7 @@ class Slowly(IsBright):
         return super().forward(x)
 
 
-def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list[int]) -> None:
+def test_the_time_may_run_out_in_the_middle_of_a_round(tmp_path: Path, drawn: list[int]) -> None:
     path, rules = tmp_path / "a.tsv", Stopping(radii=(0.5,), max_draws=2560)
 
     def run(path: Path, seconds: float) -> Certificates:
@@ -125,18 +125,18 @@ def test_the_time_is_up_in_the_middle_of_a_round_too(tmp_path: Path, drawn: list
         torch.set_num_threads(
             2
         )  # which get through 20 blocks in the time, of the 40 that one round has
-        sittings = in_sittings(lambda: run(path, 0.1), path)
+        runs = in_short_runs(lambda: run(path, 0.1), path)
     finally:
         torch.set_num_threads(threads)
     spent = sum(drawn)
-    assert sittings >= 3
+    assert runs >= 3
     drawn.clear()
     whole = run(tmp_path / "whole.tsv", float("inf"))
     assert spent == sum(drawn)
     assert without_time(path) == without_time(whole.path)
 
 
-def test_an_extension_in_short_sittings_says_that_it_is_not_done(
+def test_an_extension_in_short_runs_reports_that_it_is_not_finished(
     tmp_path: Path, drawn: list[int]
 ) -> None:
     path = tmp_path / "a.tsv"
@@ -156,7 +156,7 @@ def test_an_extension_in_short_sittings_says_that_it_is_not_done(
         )
     assert path.read_bytes() == before
     drawn.clear()
-    in_sittings(
+    in_short_runs(
         lambda: extend_dataset(
             IsBright(),
             images(),
@@ -209,7 +209,7 @@ def die(path: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["exact", "anytime"])
-def test_a_killed_run_goes_on_with_the_votes_that_were_kept(
+def test_a_killed_run_resumes_the_votes_that_were_saved(
     mode: str, tmp_path: Path, drawn: list[int]
 ) -> None:
     path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
@@ -264,10 +264,10 @@ def test_progress_is_reported_while_an_image_is_active(
 
 @pytest.mark.parametrize("mode", ["exact", "anytime"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_run_that_is_told_to_stop_keeps_every_vote(
+def test_a_run_that_is_asked_to_stop_saves_every_vote(
     mode: str, number: signal.Signals, code: int, tmp_path: Path, jobs: Jobs
 ) -> None:
-    """A whole minute has not passed: what is kept was kept because of the signal."""
+    """Less than a minute has passed: votes were saved because of the signal."""
     (tmp_path / "slow.py").write_text(
         "import time, torch\n"
         "class Slow(torch.nn.Linear):\n"

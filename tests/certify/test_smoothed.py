@@ -14,7 +14,8 @@ IMAGES = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(2))
 
 
 def smoothed(**settings: object) -> sm.Smoothed:
-    return sm.Smoothed(small_convnet(), **{"sigma": 0.5, "num_classes": 10, **settings})  # type: ignore[arg-type]
+    chosen = {"sigma": 0.5, "num_classes": 10, **settings}
+    return sm.Smoothed(small_convnet(), **chosen)  # type: ignore[arg-type]
 
 
 def test_five_lines_certify_a_network() -> None:
@@ -33,7 +34,7 @@ def test_five_lines_certify_a_network() -> None:
 
 
 def test_the_radius_of_a_linear_classifier_is_its_distance_to_the_boundary_at_most() -> None:
-    """For a linear rule the smoothed classifier is the rule itself, whose true radius is known exactly."""
+    """Smoothing leaves a linear rule as it is, and its true radius is known exactly."""
     model = Linear(pixels=9)
     images = torch.rand(50, 1, 3, 3, generator=torch.Generator().manual_seed(1))
     direction = (model.weight[1] - model.weight[0]).detach()

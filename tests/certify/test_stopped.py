@@ -1,4 +1,4 @@
-"""Certification that is told to stop, or cannot write: nothing takes the signal for something else, and votes stay."""
+"""Certification that is asked to stop, or cannot write: the reason is reported, and votes stay."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def fill_the_disk(path: str) -> None:
     )
 
 
-def test_a_full_disk_is_said_of_the_row_that_has_no_room(tmp_path: Path) -> None:
-    """In mode anytime the images in work find no room either, which must not be all that is heard."""
+def test_a_full_disk_is_reported_with_the_row_that_has_no_room(tmp_path: Path) -> None:
+    """In mode anytime partial votes find no room either, which must not be the only message."""
     path = tmp_path / "a.tsv"
     script = f"import tests.certify.test_stopped as here; here.fill_the_disk({str(path)!r})"
     argv = [sys.executable, "-c", script]
@@ -227,7 +227,7 @@ def test_images_beyond_the_maximum_are_not_waited_for_by_the_same_command(
     settings = tmp_path / "a.toml"
     settings.write_text(
         settings.read_text().replace("images = 3", "images = 6")
-    )  # begun for six, and interrupted
+    )  # started for six, and interrupted
     assert (
         "left: the file was started for more than --max 3: leave that out"
         in smoothmix(*certify_three).err

@@ -50,7 +50,8 @@ def make():
 
 N, N0, SIGMA, SEED = 300, 20, 0.5, 3
 OPTIONS = (
-    "--model", "digits:make", "--sigma", SIGMA, "--data", "sample", "--n0", N0, "--n", N, "--seed", SEED,
+    "--model", "digits:make", "--sigma", SIGMA, "--data", "sample",
+    "--n0", N0, "--n", N, "--seed", SEED,
 )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def without_time(path: Path) -> list[list[str]]:
 
 
 def assert_same(path: Path, expected: Path) -> None:
-    """Files are equal but for the time column, settings too, and nothing else is left of the run."""
+    """Files are equal but for the time column, and nothing else is left of the run."""
     assert without_time(path) == without_time(expected)
     assert settings_path(path).read_text() == settings_path(expected).read_text()
     assert not leftovers(path)
