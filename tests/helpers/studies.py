@@ -28,10 +28,10 @@ VOTES = VoteSettings(n=4000, seed=3)
 
 
 class HalfSpace(nn.Module):
-    """Class 0 where a unit direction's projection is above that of the middle grey, else 1, or 2 in a far corner.
+    """Class 0 where the projection on a unit direction is above that of middle grey, else 1.
 
-    Its smoothed form is known: class 0 has probability Phi(margin / sigma), and so has it after any move, with the
-    margin that is left. Every ascent from label 0 goes straight down the direction.
+    Its smoothed form is known: class 0 has probability Phi(margin / sigma), also after any move,
+    with the margin that is left. Every ascent from label 0 goes straight down the direction.
     """
 
     def __init__(self, classes: int = 2) -> None:

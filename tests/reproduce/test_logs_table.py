@@ -109,7 +109,8 @@ def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Pa
     text = FORMATS["md"](grid)
     assert text.startswith(
         "**MNIST**\n\n"
-        "| row | σ | seeds | ACR | published ACR | difference in deviations | verdict | 0.50 | 1.60 |\n"
+        "| row | σ | seeds | ACR | published ACR | difference in deviations | verdict "
+        "| 0.50 | 1.60 |\n"
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         "| gaussian | 1.00 | 2 | 0.5500 ± 0.0707 | 1.6184 ± 0.0021 | – | "
     )
@@ -118,8 +119,8 @@ def test_markdown_combines_deviations_and_marks_what_beats_gaussian(tmp_path: Pa
     assert "- cut: 4 of 10,000 images\n" in text
     assert "- deviations over seeds have n - 1 in the denominator\n" in text
     assert (
-        "- radii are rounded to nearest at three digits, as in the paper's logs, which is not sound\n"
-        in text
+        "- radii are rounded to nearest at three digits, as in the paper's logs, "
+        "which is not sound\n" in text
     )
 
 
@@ -139,7 +140,8 @@ def test_csv_has_a_column_for_every_number(tmp_path: Path) -> None:
         reproduction_grid(rows, title="made", radii=[0.0, 0.125], wide=True)
     ).splitlines()
     assert head == (
-        "row,sigma,seeds,acr,acr_deviation,published_acr,published_deviation,difference_in_deviations,verdict,"
+        "row,sigma,seeds,acr,acr_deviation,published_acr,published_deviation,"
+        "difference_in_deviations,verdict,"
         "accuracy_0.00,accuracy_0.00_deviation,accuracy_0.125,accuracy_0.125_deviation"
     )
 

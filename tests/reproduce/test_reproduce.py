@@ -47,13 +47,16 @@ def test_rows_are_chosen_by_pattern_in_the_papers_order() -> None:
         (
             "mnits",
             {},
-            "no rows of the paper are called 'mnits': there are mnist, cifar10, imagenet, ablation, quick",
+            (
+                "no rows of the paper are called 'mnits': "
+                "the groups are mnist, cifar10, imagenet, ablation, quick"
+            ),
         ),
         ("mnist", {"sigma": 0.3}, "mnist has no rows with sigma 0.3"),
         (
             "mnist",
             {"rows": ["gausian"]},
-            "no row is called 'gausian': there are gaussian, stability",
+            "no row is called 'gausian': the rows are gaussian, stability",
         ),
     ],
 )

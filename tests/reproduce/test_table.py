@@ -91,7 +91,7 @@ def test_the_choice_of_images_is_part_of_chance() -> None:
     few = replace(row, all_images=False, cuts=("every 100th image (100)",))
     found = target(few)
     assert found is not None
-    # The deviation of the mean of 100 images is 0.05; its interval reaches 1.96 of them to each side.
+    # The mean of 100 images has a standard deviation of 0.05, and an interval of 1.96 times that.
     assert margin(few, found) == pytest.approx(3 * 0.001 * sqrt(1.2) + 1.96 * 0.05, rel=0.1)
     assert verdict(few) == "agrees"
     notes = " ".join(reproduction_grid([few], title="made").notes)

@@ -1,4 +1,4 @@
-"""A study that is stopped resumes after its last image, with the results of an uninterrupted one."""
+"""A study that is stopped resumes after its last image, and ends with the same results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STUDY = MixingStudy(attack=SmoothedAttack(steps=3, epsilon=2.0, copies=2))
 
 
 def command(name: str, out: str) -> list[str]:
-    """Eight pairs of a model and an image; the same model twice would be measured once, so the noise differs."""
+    """A study of eight pairs of a model and an image; the models differ in their noise."""
     usual = ["--max", "4", "--n", "50", "--copies", "2", "--out", out, "--format", "png"]
     return ["study", name, "runs/one", "runs/louder", *STUDIES[name], *usual]
 
@@ -198,3 +198,15 @@ def test_findings_of_another_network_with_the_same_weights_are_not_reused(tmp_pa
     for sign, kept in ((1.0, True), (-1.0, False)):
         network.sign = sign
         assert (opened().recall(0) is not None) == kept
+
+
+def test_findings_of_an_earlier_version_are_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files had another word in the middle of the name."""
+    found = measured(tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.rename(path.with_name(path.name.replace("-partial-", "-earlier-")))
+    stop = stopping_at(1, lambda: pytest.fail("an image is attacked again"))
+    monkeypatch.setattr(Case, "adversarial", stop)
+    np.testing.assert_array_equal(measured(tmp_path), found)

@@ -1,4 +1,4 @@
-"""What the studies measure: against mathematics where a smoothed classifier is known, and what they refuse."""
+"""What the studies measure, against known smoothed classifiers, and what they refuse."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def paths(study: PathStudy, *what: Any, **options: Any) -> list[VotePath]:
     return study.paths(measure(study, *what, **options))
 
 
-# What is known exactly ------------------------------------------------------------------------------------------------
+# What is known exactly
 
 
 def test_confidence_falls_as_phi_of_the_margin_that_the_attack_leaves() -> None:
@@ -98,7 +98,12 @@ def test_a_class_that_leads_only_for_a_while_is_found() -> None:
 
 def test_bisection_asks_no_more_often_than_it_must() -> None:
     asked: list[float] = []
-    least_change(lambda ratio: asked.append(ratio) or ratio > 0.99)  # type: ignore[func-returns-value]
+
+    def changed(ratio: float) -> bool:
+        asked.append(ratio)
+        return ratio > 0.99
+
+    least_change(changed)
     assert len(asked) == len(set(asked)) == 8 + 3
 
 
@@ -143,7 +148,7 @@ def test_the_first_images_that_all_models_get_right() -> None:
     assert first_right([half_space()], dataset, [4, 0], 3) == [4]
 
 
-# Randomness -----------------------------------------------------------------------------------------------------------
+# Randomness
 
 
 def test_an_image_gets_the_same_numbers_whatever_else_is_measured() -> None:
@@ -198,7 +203,7 @@ def test_the_network_is_left_as_it_was() -> None:
     assert all(torch.equal(before[name], weight) for name, weight in network.state_dict().items())
 
 
-# Refusals -------------------------------------------------------------------------------------------------------------
+# Refusals
 
 
 @pytest.mark.parametrize(

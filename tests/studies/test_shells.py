@@ -1,4 +1,4 @@
-"""The shell under noises that are not Gaussian: by their moments, by simulation, and under the theorem."""
+"""The shell under noise that is not Gaussian: by moments, by simulation and by the theorem."""
 
 from __future__ import annotations
 
