@@ -1,10 +1,8 @@
-"""The pages of the documentation: links, file names, imports and long lines."""
+"""The pages of the documentation: links, file names and long lines."""
 
 from __future__ import annotations
 
-import ast
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,10 +17,6 @@ PACKAGE = ROOT / "src" / "smoothmix"
 
 def page_id(page: Path) -> str:
     return page.name
-
-
-def code_blocks(page: Path) -> list[str]:
-    return re.findall(r"```python.*?\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
 def without_code(page: Path) -> str:
@@ -56,17 +50,6 @@ def test_lines_of_prose_fit_on_a_screen(page: Path) -> None:
     for line in without_code(page).splitlines():
         if not line.startswith("|"):
             assert len(line) <= LONGEST_LINE, line
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_code_on_a_page_imports_public_names_only(page: Path) -> None:
-    for block in code_blocks(page):
-        for node in ast.walk(ast.parse(block)):
-            if not isinstance(node, ast.ImportFrom) or not node.module:
-                continue
-            if node.module.partition(".")[0] == "smoothmix":
-                public = import_module(node.module).__all__
-                assert {alias.name for alias in node.names} <= set(public), node.module
 
 
 def test_the_map_names_files_that_exist() -> None:
