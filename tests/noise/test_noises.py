@@ -107,7 +107,7 @@ def test_noises_are_values_that_say_what_they_are() -> None:
         "philox4x64-laplace-32",
     }
     assert [make_noise(name).norm for name in ALL] == ["L2", "L1", "L1"]
-    assert make_noise("laplace").words == "laplace noise"
+    assert make_noise("laplace").words == "laplace noise (L1 radii)"
 
 
 OUTSIDE = """

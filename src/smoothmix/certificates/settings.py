@@ -315,6 +315,9 @@ def differences(
     # The user's own data may have been moved.
     if there.data_hash == here.data_hash:
         apart.add("data")
+    # Another noise has another scheme: one sentence is enough.
+    if there.certification.noise != here.certification.noise:
+        apart.add("noise_scheme")
     pairs = _field_pairs(there, here) + _field_pairs(there.certification, here.certification)
     pairs += there.guarantee.differences(here.guarantee)
     found = []

@@ -63,7 +63,10 @@ class Noise(ABC):
     @property
     def words(self) -> str:
         """How reports name it."""
-        return f"{self.name} noise"
+        # L2 is the usual norm; radii in another one must not be taken for it.
+        if self.norm == "L2":
+            return f"{self.name} noise"
+        return f"{self.name} noise ({self.norm} radii)"
 
     def radius(self, p_lower: ArrayLike, *, sigma: float) -> Floats:
         """The radius certified by a lower bound on the top class's probability; 0 up to 1/2."""

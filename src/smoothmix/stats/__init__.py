@@ -1,7 +1,6 @@
 """Guarantees, and the bounds and tests they are made of: pure functions of counts. No torch."""
 
 from smoothmix.stats.anytime import Stopping
-from smoothmix.stats.binomial import ABSTAIN, lower_bound, predicted, upper_bound
 from smoothmix.stats.guarantees import (
     GUARANTEES,
     Anytime,
@@ -12,7 +11,6 @@ from smoothmix.stats.guarantees import (
 )
 
 __all__ = [
-    "ABSTAIN",
     "GUARANTEES",
     "Anytime",
     "FixedDraws",
@@ -20,7 +18,4 @@ __all__ = [
     "GuaranteeOptions",
     "SelectedVotes",
     "Stopping",
-    "lower_bound",
-    "predicted",
-    "upper_bound",
 ]
