@@ -13,6 +13,7 @@ from smoothmix._process.world import World
 from smoothmix.errors import UsageError
 from smoothmix.reproduce.jobs import choose, make_jobs, paper_skip
 from smoothmix.runs.options import Overrides
+from smoothmix.stats import FixedDraws
 from tests.conftest import Run
 from tests.helpers.certification import certify_as, run_settings
 
@@ -135,9 +136,8 @@ def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:
     for done, shards in ((13, "2/3"), (27, "1/3"), (40, "3/3")):
         certify_as(World(), settings, path, shards=shards)
         assert job.certified(how, settings.skip) == done
-    assert job.certified(how, 7) == job.certified(replace(how, n=7), settings.skip) == 0, (
-        "of another run"
-    )
+    other = replace(how, guarantee=FixedDraws(7))
+    assert job.certified(how, 7) == job.certified(other, settings.skip) == 0, "of another run"
 
 
 def test_a_dry_run_measures_and_changes_nothing(smoothmix: Run, tmp_path: Path) -> None:
