@@ -47,7 +47,10 @@ def test_a_draw_is_the_same_in_whatever_range_it_is_asked_for(
 
 
 def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
-    """The definition, without our function: draw j is slice j mod 32 of the stream at grain j // 32."""
+    """The definition, without our function.
+
+    Draw j is slice j mod 32 of the stream at grain j // 32.
+    """
     whole = stream(9, Domain.SELECTION, 5, 2).standard_normal((GRAIN, *SHAPE), dtype=np.float32)
     np.testing.assert_array_equal(
         gaussian(9, Domain.SELECTION, 5, 2 * GRAIN + 7, 1, SHAPE)[0], whole[7]
@@ -69,7 +72,10 @@ def test_any_other_address_gives_other_noise(other: dict[str, int]) -> None:
 
 
 def test_no_two_addresses_share_any_number() -> None:
-    """Streams overlap nowhere: raw 64-bit words of many neighbouring addresses are all different."""
+    """Streams overlap nowhere.
+
+    Raw 64-bit words of many neighbouring addresses are all different.
+    """
     words = [
         stream(seed, domain, item, grain).bit_generator.random_raw(50)
         for seed in (0, 1)

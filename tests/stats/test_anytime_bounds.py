@@ -32,13 +32,16 @@ from tests.helpers.anytime_reference import ALPHAS, Counts, counts, slow_log_evi
     "votes", [(0, 3, 0, 0), (30, 40, 7, 10), (40, 40, 1, 100), (2, 40, 100, 100)]
 )
 def test_the_slow_evidence_is_a_mean_of_likelihood_ratios(p: float, votes: Counts) -> None:
-    """The reference itself, against the integral that defines it: the mean over the prior, cut to q > p."""
+    """The reference itself, against the integral that defines it.
+
+    The mean over the prior, cut to q > p.
+    """
     k, n, k0, n0 = votes
     with mp.workdps(30):
         lacking = 1 - mp.mpf(p)
 
         def integral(k: int, n: int) -> mp.mpf:
-            """Of the prior times the likelihood ratio; with 1 - q = (1 - p) * u^2 the prior's pole at q = 1 is gone."""
+            """Prior times likelihood ratio; 1 - q = (1 - p) * u^2 removes the prior's pole at 1."""
             x, y = k + k0 - mp.mpf(1) / 2, n - k + n0 - k0
             return mp.quad(
                 lambda u: ((1 - lacking * u**2) / p) ** x * u ** (2 * y),
@@ -80,14 +83,14 @@ def test_the_evidence_has_nine_digits(votes: Counts, data: st.DataObject) -> Non
 @pytest.mark.parametrize("k", [0, 1, 500_000, 900_000, 999_999, 1_000_000])
 @pytest.mark.parametrize(("k0", "n0"), [(0, 0), (100, 100), (90, 100), (0, 1000)])
 def test_the_evidence_has_nine_digits_at_the_extremes(p: float, k: int, k0: int, n0: int) -> None:
-    """A million draws; with p beyond the prior, 1 - I_p(a, b) underflows, and near 0 the powers overflow."""
+    """A million draws: beyond the prior 1 - I_p(a, b) underflows, near 0 the powers overflow."""
     check_evidence(p, (k, 1_000_000, k0, n0))
 
 
 @settings(max_examples=60)
 @given(counts(least=1), ALPHAS)
 def test_the_bound_is_just_below_the_root(votes: Counts, alpha: float) -> None:
-    """The exact evidence at the bound passes, by no more than rounding and the end of the search explain."""
+    """The exact evidence at the bound passes, by no more than rounding and the search explain."""
     k, n, k0, n0 = votes
     bound = float(lower_bound(k, n, k0=k0, n0=n0, alpha=alpha))
     assume(bound > 0)

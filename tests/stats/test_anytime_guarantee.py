@@ -57,7 +57,10 @@ def test_the_evidence_falls_in_p_below_the_share_of_votes_and_is_nothing_above(
 
 
 def least_votes(p: float, draws: int, *, k0: int, n0: int, alpha: float) -> Ints:
-    """The smallest k for n = 1 ... draws with which the evidence against p reaches 1 / alpha; n + 1 if none does."""
+    """The smallest k for n = 1 ...
+
+    Draws with which the evidence against p reaches 1 / alpha; n + 1 if none does.
+    """
     n = np.arange(1, draws + 1)
     fails, passes = (
         np.floor(n * p).astype(np.int64) - 1,
@@ -106,7 +109,10 @@ def test_no_selection_draws_however_misleading_break_the_guarantee(k0: int) -> N
 
 
 def test_a_bound_for_one_look_fails_under_many() -> None:
-    """Why there is an anytime bound: Clopper and Pearson's, looked at until it pleases, errs many times alpha."""
+    """Why there is an anytime bound.
+
+    Clopper and Pearson's, looked at until it pleases, errs many times alpha.
+    """
     n = np.arange(1, 3001)
     boundary = 1 + binom.isf(0.001, n, 0.8).astype(np.int64)
     assert (stats.lower_bound(boundary[99:], n[99:], alpha=0.001) >= 0.8).all()
@@ -139,7 +145,7 @@ RULES = [
 def certify_all(
     shares: list[float], stopping: Stopping, *, alpha: float, sigma: float, seed: int
 ) -> tuple[Ints, ...]:
-    """Votes, draws and selection votes of the class selected for each of many images, and which class that is."""
+    """Votes, draws and selection votes of the selected class of many images, and the class."""
     rng, n0 = np.random.default_rng(seed), 20
     selection = rng.multinomial(n0, shares, size=IMAGES)
     selected, k0 = selection.argmax(axis=1), selection.max(axis=1)

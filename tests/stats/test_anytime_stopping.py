@@ -64,7 +64,8 @@ def test_the_tolerance_is_on_the_interval_of_the_radius() -> None:
     assert not is_decided(900, 1000, Stopping(tolerance=width - 1e-9))
     # Below 1/2 on both sides there is no radius to know: the image will be abstained from.
     assert is_decided(300, 1000, Stopping(tolerance=1e-6), k0=30)
-    # All votes for the class: no upper bound, but near the end of the budget little is left to gain.
+    # All votes for the class: no upper bound, but near the end of the budget little is left to
+    # gain.
     assert not is_decided(1000, 1000, Stopping(tolerance=0.05))
     assert is_decided(1000, 1000, Stopping(tolerance=0.05, max_draws=1100))
 

@@ -71,7 +71,10 @@ def test_the_lower_bound_is_tight(n: int, p: float) -> None:
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 @pytest.mark.parametrize("p", [(0.5, 0.5), (0.4, 0.35, 0.25), (0.34, 0.33, 0.33)])
 def test_a_prediction_is_wrong_no_more_often_than_alpha(p: tuple[float, ...], alpha: float) -> None:
-    """The worst case: another class than the likeliest is returned. Ties have no likeliest: any answer is wrong."""
+    """The worst case: another class than the likeliest is returned.
+
+    Ties have no likeliest: any answer is wrong.
+    """
     votes = np.random.default_rng(11).multinomial(200, p, size=REPEATS)
     answers = predicted(votes, alpha=alpha)
     truth = {0} if p[0] > p[1] else set()
@@ -80,7 +83,10 @@ def test_a_prediction_is_wrong_no_more_often_than_alpha(p: tuple[float, ...], al
 
 
 def test_certified_radii_are_too_large_no_more_often_than_alpha() -> None:
-    """The whole procedure at one image: select, estimate, certify; a true top probability of 0.7."""
+    """The whole procedure at one image.
+
+    Select, estimate, certify; a true top probability of 0.7.
+    """
     rng, sigma, alpha = np.random.default_rng(3), 0.5, 0.01
     p = np.array([0.7, 0.2, 0.1])
     selected = rng.multinomial(5, p, size=REPEATS).argmax(axis=1)
@@ -206,7 +212,8 @@ def test_a_radius_that_no_number_of_draws_reaches_is_said_so(wanted: float) -> N
     try:
         assert draws_for(wanted, alpha=0.001, sigma=0.5) > 1e280
     except UsageError as error:
-        assert "no number of draws certifies radius" in str(error)  # noqa: PT017 - either is right, a crash is not
+        # Either is right, a crash is not.
+        assert "no number of draws certifies radius" in str(error)  # noqa: PT017
     with pytest.raises(UsageError):
         require_enough_draws(100_000, alpha=0.001, sigma=0.5, wanted=wanted)
 

@@ -145,7 +145,8 @@ def test_options_ask_for_the_same_guarantee_again(guarantee: Guarantee) -> None:
     mode = options.pop("mode", "exact")
     if "radii" in options:
         options["radii"] = tuple(map(float, str(options["radii"]).split(",")))
-    again = GUARANTEES[str(mode)].from_options(GuaranteeOptions(**options))  # type: ignore[arg-type]
+    given = GuaranteeOptions(**options)  # type: ignore[arg-type]
+    again = GUARANTEES[str(mode)].from_options(given)
     assert again == guarantee
 
 

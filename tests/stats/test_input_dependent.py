@@ -1,4 +1,7 @@
-"""The worst case under two noise levels: by simulation, in high precision, by its properties, and under the theorem."""
+"""The worst case under two noise levels.
+
+By simulation, in high precision, by its properties, and under the theorem.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def log_worst(p: float, *, tau: float, distance: float = 0.5, dimension: int = 1
 
 
 def worst_set(p: float, tau: float, dimension: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The worst classifier at sigma 1, written down anew with scipy: x is the origin, x' 1/2 along the first axis."""
+    """The worst classifier at sigma 1, written down anew with scipy.
+
+    X is the origin, x' 1/2 along the first axis.
+    """
     centre = -0.5 / (tau**2 - 1)
     square = ncx2.ppf(p if tau > 1 else 1 - p, dimension, centre**2)
 
@@ -96,7 +102,10 @@ def test_no_half_space_does_worse(
 
 
 def log_inside_and_outside(dimension: int, offset: mp.mpf, square: mp.mpf) -> tuple[mp.mpf, mp.mpf]:
-    """Non-central chi-square as one sum of positive terms: Poisson probabilities of at most i, times steps of gamma."""
+    """Non-central chi-square as one sum of positive terms.
+
+    Poisson probabilities of at most i, times steps of gamma.
+    """
     x, a, half = square / 2, mp.mpf(dimension) / 2, offset / 2
     step, poisson = mp.exp(a * mp.log(x) - x - mp.loggamma(a + 1)), mp.exp(-half)
     at_most, inside, above, i = poisson, step * poisson, step * (1 - poisson), 0
@@ -146,7 +155,10 @@ def test_it_has_the_digits_that_it_claims(
 @pytest.mark.parametrize("tau", [1 - 1e-3, 1 - 1e-8, 1 - 1e-14, 1 + 1e-14, 1 + 1e-8, 1 + 1e-3])
 @pytest.mark.parametrize("p", [1e-9, 0.3, 0.99])
 def test_on_a_line_it_is_an_interval_however_far_away(p: float, tau: float) -> None:
-    """Near sigma the centre is up to 1e13 away and the far end out of reach: one tail, at the near end."""
+    """Near sigma the centre is up to 1e13 away and the far end out of reach.
+
+    One tail, at the near end.
+    """
     with mp.workdps(80):
         side, z = (1 if tau > 1 else -1), mp.sqrt(2) * mp.erfinv(2 * mp.mpf(p) - 1)
         centre = mp.mpf(0.5) / abs(mp.mpf(tau) ** 2 - 1)
@@ -202,7 +214,8 @@ def test_only_the_ratios_of_lengths_count(
     scaled = log_worst_case(
         p, sigma=scale, tau=scale * tau, distance=scale * distance, dimension=dimension
     )
-    # Rounding scale * tau moves tau / sigma by 1e-16, the logarithm by up to the dimension times as much.
+    # Rounding scale * tau moves tau / sigma by 1e-16, the logarithm by up to the dimension times
+    # as much.
     here = log_worst(p, tau=tau, distance=distance, dimension=dimension)
     assert float(scaled) == pytest.approx(here, rel=1e-9, abs=1e-9)
 
@@ -216,7 +229,10 @@ def test_nothing_overflows_in_the_corners(tau: float, dimension: int) -> None:
 
 
 def test_one_model_with_two_noise_levels_has_no_certificate_in_many_dimensions() -> None:
-    """A tenth more or less noise, p = 0.99: MNIST keeps a few per cent, CIFAR-10 nothing, ImageNet less."""
+    """A tenth more or less noise, p = 0.99.
+
+    MNIST keeps a few per cent, CIFAR-10 nothing, ImageNet less.
+    """
     for tau in (0.9, 1.1):
         mnist, cifar, imagenet = log_worst_case(
             0.99, sigma=1, tau=tau, distance=0.5, dimension=[784, 3072, 150528]
@@ -250,7 +266,7 @@ def test_the_theorem_holds(
     ("p", "tau", "distance"), [(0.99, 0.9, 0.5), (0.6, 1.1, 0.5), (0.6, 3.0, 0.5), (0.6, 0.1, 9)]
 )
 def test_the_constant_is_the_one_on_paper(p: float, tau: float, distance: float) -> None:
-    """By hand at sigma 1 and Laplace noise, whose eta^2 is 5; each of the terms is the largest once."""
+    """By hand at sigma 1 and Laplace noise, whose eta^2 is 5; each term is the largest once."""
     gap, total = abs(tau**2 - 1), tau**2 + 1
     setting = {"sigma": 1.0, "tau": tau, "distance": distance, "dimension": 7, "fourth_moment": 6.0}
     for as_printed, margin in [(False, gap), (True, total)]:
