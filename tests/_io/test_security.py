@@ -196,7 +196,7 @@ def test_settings_that_would_fill_the_memory_later_are_refused(tmp_path: Path) -
         ("skip = 1", "skip = 4000000000000000000", "skip must be at most"),
         ("skip = 1", f'shard = "1/{"9" * 5000}"', "a shard is written number/count"),
         ("[versions]", "[versions]\ntorch = 2", "versions.torch: must be text in quotes, got 2"),
-        ('mode = "exact"', XX),
+        ('mode = "exact"', f'mode = "{"x" * 5000}"', "mode: unknown guarantee"),
         ('mode = "exact"', f"{'m' * 5000} = 1", "unknown setting"),
     ):
         settings.write_text(whole.replace(old, new))
