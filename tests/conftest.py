@@ -1,4 +1,4 @@
-"""What all tests share: where real data may lie, small networks, and the command line as a person runs it."""
+"""What all tests share: real data, small networks, the command line and the browser."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
-# Busy machines are slow, which is no failure; what must pass before a change lands does not roll dice.
+# A slow machine is no failure, and CI must not depend on random examples.
 settings.register_profile("smoothmix", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("smoothmix")
 
 # Two test processes share two cores.
 torch.set_num_threads(1)
 
-# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start and interrupt.
+# Jobs that a shell starts in the background ignore Ctrl-C, and so would the processes that tests
+# start and interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -96,7 +97,7 @@ Run = Callable[..., Result]
 def smoothmix(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
-    """Run a command as a person would, in an empty folder, but in this process: importing torch takes seconds."""
+    """Run a command in an empty folder, in this process because importing torch takes seconds."""
 
     def run(*args: object) -> Result:
         monkeypatch.chdir(tmp_path)
@@ -135,7 +136,10 @@ def untrained_run(tmp_path: Path, smoothmix: Run) -> str:
     return "run"
 
 
-QUIET = "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update --disable-sync"
+QUIET = (
+    "--no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync"
+)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +160,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Tab]]:
-    """Opens a page; afterwards it must have logged nothing, asked for nothing but its file and shown no dialog."""
+    """Open a page; it must log nothing, request nothing but its file and show no dialog."""
     from tests.helpers.pages import rendered
 
     complaints: list[str] = []

@@ -1,4 +1,4 @@
-"""Votes of every kind, and the anytime evidence in slow high precision, to test the fast one against."""
+"""Votes of every kind, and the anytime evidence in slow high precision as a reference."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counts(draw: st.DrawFn, least: int = 0) -> Counts:
 
 
 def slow_log_survival(x: mp.mpf, y: mp.mpf, p: mp.mpf) -> mp.mpf:
-    """Log of 1 - I_p(x, y), by the continued fraction (DLMF 8.17.22) of the tail in which it converges."""
+    """Log of 1 - I_p(x, y), by the continued fraction (DLMF 8.17.22) where it converges."""
     other = p > (x + 1) / (x + y + 2)
     a, b, z = (y, x, 1 - p) if other else (x, y, p)
     value, c, d = mp.mpf(1), mp.mpf(1), mp.mpf(0)
