@@ -72,7 +72,7 @@ class Registry(Generic[T]):
     """Values of one kind by name."""
 
     def __init__(self, kind: str, *, group: str, own: Mapping[str, T]) -> None:
-        """`kind` is for messages, `group` names the entry points, `own` holds the values we ship."""
+        """`kind` is for messages, `group` names the entry points, `own` holds our values."""
         self.kind = kind
         self.group = group
         self._own = dict(own)
