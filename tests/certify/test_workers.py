@@ -155,12 +155,12 @@ class TestRefusals:
         for shards in ("", "2/2"):
             with pytest.raises(
                 UsageError,
-                match=r"c-1-of-2.tsv: was begun with other settings: n is 300 there and 900",
+                match=r"c-1-of-2.tsv: was started with other settings: n is 300 there and 900",
             ):
                 certify_as(ALONE, run_settings(maximum=4, n=900), path, shards=shards)
         certify_as(ALONE, run_settings(maximum=4), path, shards="2/2")
         with pytest.raises(
-            UsageError, match=r"c.tsv: was begun with other settings: n is 300 there and 900 here"
+            UsageError, match=r"c.tsv: was started with other settings: n is 300 there and 900 here"
         ):
             certify_as(World(0, 2), run_settings(maximum=4, n=900), path)
 
