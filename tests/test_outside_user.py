@@ -119,7 +119,14 @@ def test_a_bound_that_claims_too_much_is_found(by_address: Path) -> None:
     (changed / "hoeffding.py").write_text(weaker)
     with pytest.raises(AssertionError, match="radius"):
         run_command(
-            ["certificates", "verify", str(by_address / "runs/mine/certificates.tsv")], changed, {}
+            [
+                "certificates",
+                "verify",
+                str(by_address / "runs/mine/certificates.tsv"),
+                "--import=logistic_noise,hoeffding",
+            ],
+            changed,
+            {},
         )
 
 

@@ -252,6 +252,7 @@ def test_the_public_names() -> None:
         "measure",
         "plots",
         "presets",
+        "trust",
     ]
     assert dir(smoothmix) == sorted(smoothmix.__all__)
     assert all(getattr(smoothmix, name) is not None for name in smoothmix.__all__)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SmoothMix,
         Stability,
     )
+    from smoothmix.registry import trust
     from smoothmix.runs.load import load_run
     from smoothmix.stats.anytime import Stopping
     from smoothmix.stats.guarantees import Anytime, FixedDraws
@@ -55,6 +56,7 @@ _HOMES = {
     "certify_dataset": "smoothmix.certify.dataset",
     "load_run": "smoothmix.runs.load",
     "measure": "smoothmix.analysis",
+    "trust": "smoothmix.registry",
 }
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "measure",
     "plots",
     "presets",
+    "trust",
 ]
 
 

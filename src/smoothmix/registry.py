@@ -3,15 +3,20 @@
 A registry holds what the package brings along, what other installed packages announce as Python
 entry points, and finds everything else by an address such as `mypackage.losses:MyMethod`. Nothing
 is imported before it is asked for. No torch.
+
+Settings files may hold addresses too, and a file must never decide which code runs. An address is
+therefore followed only into modules that the user trusts: those that the command line names, and
+those passed to `trust`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from smoothmix.errors import UsageError, shown, unknown_name
 
@@ -58,6 +63,25 @@ def load_object(address: str) -> object:
         raise UsageError(f"the module {module_name} has no {attribute!r}") from None
 
 
+_trusted: set[str] = set()
+
+
+def trust(*modules: str) -> None:
+    """Allow addresses in these modules, such as `mypackage.losses`, also where files name them."""
+    _trusted.update(modules)
+
+
+def require_trusted(address: str) -> None:
+    """Refuse an address in a module that the user has not named as trusted."""
+    module, _, _ = address.partition(":")
+    if module not in _trusted:
+        raise UsageError(
+            f"{shown(address)} is code outside of smoothmix, which no file may start by itself: "
+            f"if you trust it, add --import {shown(module)} to the command, or call "
+            f"smoothmix.trust({shown(module)!r}) in Python"
+        )
+
+
 def address_of(cls: type) -> str:
     """Where a class can be found again: `package.module:Class`.
 
@@ -70,6 +94,9 @@ def address_of(cls: type) -> str:
 
 class Registry(Generic[T]):
     """Values of one kind by name."""
+
+    calls_values: ClassVar[bool] = False
+    """Whether values are functions that are called, which makes any function at all dangerous."""
 
     def __init__(self, kind: str, *, group: str, own: Mapping[str, T]) -> None:
         """`kind` is for messages, `group` names the entry points, `own` holds our values."""
@@ -103,9 +130,16 @@ class Registry(Generic[T]):
         if name in self._installed:
             return self._from_package(self._installed[name])
         if is_address(name):
-            return self.adopt(name, load_object(name))
+            return self._from_address(name)
         unknown = unknown_name(self.kind, name, self)
         raise UsageError(f"{unknown}; one of your own is named by package.module:name")
+
+    def _from_address(self, address: str) -> T:
+        module, _, _ = address.partition(":")
+        # A value of a module that is imported already is only looked at: `adopt` checks its type.
+        if self.calls_values or module not in sys.modules:
+            require_trusted(address)
+        return self.adopt(address, load_object(address))
 
     def adopt(self, name: str, value: object) -> T:
         """What a value from outside becomes here; a subclass may check it or wrap it."""

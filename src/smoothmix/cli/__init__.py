@@ -35,6 +35,7 @@ from smoothmix.cli import (
 )
 from smoothmix.errors import SmoothmixError
 from smoothmix.inference.malloc import keep_freed_memory
+from smoothmix.registry import is_address, trust
 from smoothmix.version import __version__
 
 MISUSE_EXIT_CODE = 2
@@ -46,7 +47,8 @@ app = App(
     name="smoothmix",
     version=__version__,
     help="Train, certify and compare classifiers that are robust by randomized smoothing.",
-    help_epilogue="Every command takes --debug to show the traceback of an error.",
+    help_epilogue="Every command takes --debug to show the traceback of an error, and --import "
+    "package.module to allow code of yours that a file names.",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
@@ -79,9 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if argv is None:
         argv = sys.argv[1:]
-    # Taken out before parsing: every command accepts it, wherever it stands.
+    # Both are taken out before parsing: every command accepts them, wherever they stand.
     debug = "--debug" in argv
-    tokens = [token for token in argv if token != "--debug"]
+    tokens = _trust_named_modules([token for token in argv if token != "--debug"])
     warnings.showwarning = partial(_show_warning, debug=debug)
     _allow_imports_from_working_folder()
     # This process is ours alone. The library leaves the allocator of its caller's process alone.
@@ -117,6 +119,25 @@ def _allow_imports_from_working_folder() -> None:
         return
     if here not in sys.path:
         sys.path.append(here)
+
+
+def _trust_named_modules(argv: Sequence[str]) -> list[str]:
+    """Trust the modules that the user names; returns the arguments without --import."""
+    tokens = []
+    words = iter(argv)
+    for word in words:
+        option, _, value = word.partition("=")
+        if option == "--import":
+            modules = value or next(words, "")
+            if modules:
+                trust(*modules.split(","))
+                continue
+        # The user who types an address means that code: --method mine:Method, --model=nets:small.
+        for candidate in (word, value):
+            if is_address(candidate):
+                trust(candidate.partition(":")[0])
+        tokens.append(word)
+    return tokens
 
 
 def _message(error: BaseException, tokens: Sequence[str]) -> str:

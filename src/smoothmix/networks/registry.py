@@ -52,6 +52,8 @@ class Architecture:
 class NetworkRegistry(Registry[Architecture]):
     """Networks by name; functions from outside become an `Architecture` without further facts."""
 
+    calls_values = True
+
     def adopt(self, name: str, value: object) -> Architecture:
         if isinstance(value, Architecture):
             return value

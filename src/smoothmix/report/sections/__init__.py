@@ -28,6 +28,8 @@ MakeSection = Callable[[Comparison], Section | None]
 class SectionRegistry(Registry[MakeSection]):
     """The functions that make sections, by name."""
 
+    calls_values = True
+
     def adopt(self, name: str, value: object) -> MakeSection:
         """A function from outside, which must return a `Section`."""
         # Anything else would fail only when the page is made, after minutes of reading.
