@@ -36,20 +36,30 @@ def is_address(name: str) -> bool:
     return all(map(str.isidentifier, dotted_names)) and "." not in attribute
 
 
+def split_address(address: str) -> tuple[str, str]:
+    """The module and the name in an address.
+
+    >>> split_address("mypackage.losses:MyMethod")
+    ('mypackage.losses', 'MyMethod')
+    """
+    if not is_address(address):
+        raise UsageError(f"{shown(address)!r} is no address: give package.module:name")
+    module, _, attribute = address.partition(":")
+    if module.endswith(".py"):
+        module = module.removesuffix(".py")
+        raise UsageError(
+            f"{address!r} names a file: give the module without .py, {module}:{attribute}"
+        )
+    return module, attribute
+
+
 def load_object(address: str) -> object:
     """The object at `package.module:name`; the module must be importable.
 
     >>> load_object("fractions:Fraction").__name__
     'Fraction'
     """
-    if not is_address(address):
-        raise UsageError(f"{shown(address)!r} is no address: give package.module:name")
-    module_name, _, attribute = address.partition(":")
-    if module_name.endswith(".py"):
-        module_name = module_name.removesuffix(".py")
-        raise UsageError(
-            f"{address!r} names a file: give the module without .py, {module_name}:{attribute}"
-        )
+    module_name, attribute = split_address(address)
     try:
         module = import_module(module_name)
     except (ImportError, SyntaxError) as error:
@@ -73,7 +83,7 @@ def trust(*modules: str) -> None:
 
 def require_trusted(address: str) -> None:
     """Refuse an address in a module that the user has not named as trusted."""
-    module, _, _ = address.partition(":")
+    module, _ = split_address(address)
     if module not in _trusted:
         raise UsageError(
             f"{shown(address)} is code outside of smoothmix, which no file may start by itself: "
@@ -135,7 +145,7 @@ class Registry(Generic[T]):
         raise UsageError(f"{unknown}; one of your own is named by package.module:name")
 
     def _from_address(self, address: str) -> T:
-        module, _, _ = address.partition(":")
+        module, _ = split_address(address)
         # A value of a module that is imported already is only looked at: `adopt` checks its type.
         if self.calls_values or module not in sys.modules:
             require_trusted(address)

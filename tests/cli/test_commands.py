@@ -114,7 +114,7 @@ def test_a_file_of_other_settings_is_refused_in_words(smoothmix: Run, mine: Path
     assert "was started with other settings: " in other.err
     assert f"settings: the guarantee is {there} and {here}; use them" in other.err
     whole = smoothmix("certify", *OWN, *QUICK[:-1], 1)
-    assert "note: the file was there with more images than --max 1" in whole.err
+    assert "note: the file has more images than --max 1" in whole.err
 
 
 def test_a_part_without_images_is_no_failure(smoothmix: Run, mine: Path) -> None:
