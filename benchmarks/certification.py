@@ -15,7 +15,7 @@ from smoothmix import networks
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import Precision
 from smoothmix.inference import keep_freed_memory
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 
 SIGMA = 0.5
 

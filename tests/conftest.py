@@ -17,7 +17,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from smoothmix import networks
+from smoothmix import networks, registry
 from smoothmix.cli import main
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.skip(reason="needs ../shared, which is not beside this checkout")
             )
+
+
+@pytest.fixture(autouse=True)
+def trust_ends_with_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules that a test trusts, or names on a command line, are not trusted by the next one."""
+    monkeypatch.setattr(registry, "_trusted", set())
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from smoothmix import registry
 from smoothmix.certificates import read
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.networks import build
@@ -29,7 +28,6 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module in the working folder that leaves a trace if it is imported, and no trust."""
     (tmp_path / "hostile.py").write_text(HOSTILE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_trusted", set())
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     yield tmp_path / "was-imported"
     sys.modules.pop("hostile", None)
@@ -62,11 +60,8 @@ def test_a_run_does_not_import_the_network_that_it_names(hostile: Path, untraine
     assert not hostile.exists()
 
 
-def test_functions_of_imported_modules_are_not_called_either(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_functions_of_imported_modules_are_not_called_either() -> None:
     """Every process has imported sys: an address there would end it."""
-    monkeypatch.setattr(registry, "_trusted", set())
     with pytest.raises(UsageError, match="sys:exit is code outside of smoothmix"):
         build("sys:exit")
     with pytest.raises(UsageError, match="is not a noise: it must be a subclass"):

@@ -215,7 +215,7 @@ def test_what_comes_from_outside_is_recorded_by_its_address() -> None:
     ("change", "message"),
     [
         ({"mode": "exakt"}, "mode: unknown guarantee 'exakt': did you mean 'exact'"),
-        ({"mode": "no_such_module:Kind"}, "mode: cannot import no_such_module"),
+        ({"mode": "no_such_module:Kind"}, "mode: no_such_module:Kind is code outside of smoothmix"),
         ({"mode": "math:pi"}, "mode: math:pi is not a guarantee"),
         ({"mode": 3}, "mode: unknown guarantee '3'"),
         ({"mode": "anytime"}, "mode anytime does not go with the stopping rules"),

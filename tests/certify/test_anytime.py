@@ -129,7 +129,7 @@ def test_the_budget_is_whole_blocks_and_recorded(
     assert file.settings is not None
     assert file.settings.guarantee == Anytime(Stopping(max_draws=1024))
     assert file.settings.guarantee.max_draws == 1024
-    assert file.settings.guarantee.words == "anytime, at most 1,024 draws"
+    assert file.settings.guarantee.description == "anytime, at most 1,024 draws"
 
 
 def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(

@@ -119,13 +119,13 @@ def test_an_installed_package_gives_its_data_set_a_name(monkeypatch: pytest.Monk
     assert registry["dots"] is DOTS
 
 
-def test_a_path_is_not_taken_for_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_not_taken_for_an_address() -> None:
     assert DATASETS["folder:mine"] is DATASETS["folder:PATH"]
     assert DATASETS["npz:mine"] is DATASETS["npz:PATH"]
     with pytest.raises(UsageError, match="nor is there a module zip to import"):
         DATASETS["zip:mine"]
     with pytest.raises(UsageError, match=r"add --import no_such\.package to the command"):
         DATASETS["no_such.package:DATA"]
-    monkeypatch.setattr(registry, "_trusted", {"no_such.package"})
+    registry.trust("no_such.package")
     with pytest.raises(UsageError, match=r"cannot import no_such\.package"):
         DATASETS["no_such.package:DATA"]

@@ -13,8 +13,8 @@ import smoothmix as sm
 from smoothmix.errors import UsageError
 from smoothmix.inference.fusion import fused
 from smoothmix.inference.prepare import engine_name, prepare_network
-from smoothmix.noise import addresses as randomness
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise import streams as randomness
+from smoothmix.noise.streams import Domain
 from tests.conftest import Run
 
 SHAPE = (3, 16, 16)

@@ -16,8 +16,8 @@ from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import FUSED, Engine
 from smoothmix.inference.fusion import FusedConvolution, folded, fused
 from smoothmix.inference.prepare import engine_name, microbatch_size, prepare_network
-from smoothmix.noise import addresses as randomness
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise import streams as randomness
+from smoothmix.noise.streams import Domain
 
 TIE = 1e-4
 """Two logits closer than this, relative to the largest, may change places by rounding."""

@@ -19,8 +19,8 @@ from smoothmix.inference.guards import check_images, doubts
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks.modes import eval_mode
 from smoothmix.networks.noisy import noisy_logits
-from smoothmix.noise import addresses as randomness
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise import streams as randomness
+from smoothmix.noise.streams import Domain
 from tests.conftest import Linear, small_convnet
 
 IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))

@@ -21,7 +21,7 @@ from smoothmix.inference.copies import OneAtATime, copy_sharing_weights
 from smoothmix.inference.fusion import fused
 from smoothmix.inference.prepare import engine_on, prepare_network
 from smoothmix.inference.threads import one_thread_per_forward
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 from tests.conftest import small_convnet
 
 

@@ -86,7 +86,6 @@ def own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "own_mistake.py").write_text("def broken(:\n")
     (tmp_path / "own_needs.py").write_text("import not_installed_anywhere\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    monkeypatch.setattr(registry, "_trusted", set())
     registry.trust("own_networks", "own_mistake", "own_needs", "nowhere_to_be_found", "torch.nn")
     yield
     for name in [name for name in sys.modules if name.startswith("own_")]:
@@ -175,7 +174,7 @@ def test_the_library_does_not_import_from_the_working_folder(
 ) -> None:
     (tmp_path / "own_here.py").write_text(OWN_NETWORKS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "_trusted", {"own_here"})
+    registry.trust("own_here")
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     before = list(sys.path)
     with pytest.raises(UsageError, match="cannot import own_here"):

@@ -11,9 +11,10 @@ import pytest
 import torch
 from scipy.stats import kstest, laplace, norm, uniform
 
+from smoothmix import trust
 from smoothmix.errors import UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, Noise, make_noise
-from smoothmix.noise.addresses import SCHEME, Domain, DrawRange, standard_normal
+from smoothmix.noise.streams import SCHEME, Domain, DrawRange, standard_normal
 
 CUMULATIVE = {
     "gaussian": norm.cdf,
@@ -107,7 +108,7 @@ def test_noises_are_values_that_say_what_they_are() -> None:
         "philox4x64-laplace-32",
     }
     assert [make_noise(name).norm for name in ALL] == ["L2", "L1", "L1"]
-    assert make_noise("laplace").words == "laplace noise (L1 radii)"
+    assert make_noise("laplace").description == "laplace noise (L1 radii)"
 
 
 OUTSIDE = """
@@ -134,6 +135,7 @@ nothing = 3
 def test_noise_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_noises.py").write_text(OUTSIDE)
     monkeypatch.syspath_prepend(tmp_path)
+    trust("my_noises")
     noise = make_noise("my_noises:Signs")
     assert noise.name == "my_noises:Signs"
     values = noise.sample(DrawRange(0, Domain.STUDY, 0, 0, 40), (3,), sigma=0.5)
@@ -142,6 +144,7 @@ def test_noise_from_outside_the_package(tmp_path: Path, monkeypatch: pytest.Monk
         make_noise("my_noises:nothing")
     with pytest.raises(UsageError, match="unknown noise 'gausian': did you mean 'gaussian'"):
         make_noise("gausian")
+    trust("no_such_module")
     with pytest.raises(UsageError, match="cannot import no_such_module"):
         make_noise("no_such_module:Noise")
     del sys.modules["my_noises"]
@@ -153,6 +156,7 @@ def test_noise_that_needs_settings_is_refused_by_name_alone(
     text = OUTSIDE.replace('    scheme = "signs"', '    width: float\n    scheme = "signs"')
     (tmp_path / "wide_noises.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
+    trust("wide_noises")
     with pytest.raises(UsageError, match=r"wide_noises:Signs.*width"):
         make_noise("wide_noises:Signs")
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page as Tab
 
 from smoothmix.analysis import Estimate
-from smoothmix.report.summary import summary_grid
+from smoothmix.report.summary_grid import summary_grid
 from tests.helpers.pages import HOSTILE, LARGEST, Open, chart, made_page, read_off, readings, until
 
 

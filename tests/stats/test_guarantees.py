@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from smoothmix import trust
 from smoothmix.errors import UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, make_noise
 from smoothmix.stats.anytime import Stopping
@@ -31,7 +32,7 @@ TABLE: list[Guarantee] = [
     Anytime(Stopping(radii=(0.25, 0.5), max_draws=500), n0=20, alpha=0.01),
     Anytime(Stopping(tolerance=0.1, max_draws=500), n0=20, alpha=0.01),
 ]
-EVERY = pytest.mark.parametrize("guarantee", TABLE, ids=lambda guarantee: guarantee.words)
+EVERY = pytest.mark.parametrize("guarantee", TABLE, ids=lambda guarantee: guarantee.description)
 BATCH = 64
 SIGMA = 0.5
 REPEATS = 4_000
@@ -151,7 +152,7 @@ def test_options_ask_for_the_same_guarantee_again(guarantee: Guarantee) -> None:
 
 
 def test_words_say_what_was_drawn() -> None:
-    assert [guarantee.words for guarantee in TABLE] == [
+    assert [guarantee.description for guarantee in TABLE] == [
         "exact, n 500",
         "exact, n 500",
         "anytime, at most 500 draws",
@@ -189,9 +190,9 @@ def test_differences_are_named() -> None:
     assert fixed.differences(fixed) == []
     assert fixed.differences(stops) == [("stop_abstaining", False, True)]
     assert fixed.differences(FixedDraws(400, n0=20, alpha=0.01)) == [("n", 500, 400)]
-    assert anytime.differences(radii) == [(GUARANTEE, anytime.words, radii.words)]
+    assert anytime.differences(radii) == [(GUARANTEE, anytime.description, radii.description)]
     assert fixed.differences(replace(anytime, n0=30)) == [
-        (GUARANTEE, fixed.words, anytime.words),
+        (GUARANTEE, fixed.description, anytime.description),
         ("n0", 20, 30),
     ]
 
@@ -244,9 +245,10 @@ def test_a_guarantee_from_outside_the_package(
 ) -> None:
     (tmp_path / "my_guarantees.py").write_text(OUTSIDE)
     monkeypatch.syspath_prepend(tmp_path)
+    trust("my_guarantees")
     half = GUARANTEES["my_guarantees:Half"].from_options(GuaranteeOptions(n=300, alpha=0.1))
     assert (half.mode, half.max_draws, half.alpha) == ("my_guarantees:Half", 300, 0.1)
-    assert half.words == "my_guarantees:Half, n 300"
+    assert half.description == "my_guarantees:Half, n 300"
     assert half.options() == {"mode": "my_guarantees:Half", "n0": 100, "n": 300, "alpha": 0.1}
     assert half.draws_problem(299) == "has n=299 draws, not 300"
     with pytest.raises(UsageError, match="300 draws in mode my_guarantees:Half can never certify"):

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from smoothmix.analysis import Estimate
 from smoothmix.data import load
 from smoothmix.errors import UsageError
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 from smoothmix.studies import (
     ConfidenceStudy,
     MixingStudy,
@@ -167,7 +167,7 @@ def test_an_image_gets_the_same_numbers_whatever_else_is_measured() -> None:
 
 def test_attacks_and_votes_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attack that had seen the votes' noise would fool those draws more than the classifier."""
-    from smoothmix.noise import addresses as randomness
+    from smoothmix.noise import streams as randomness
 
     seen: list[tuple[int, int]] = []
     stream = randomness.stream

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smoothmix import data, methods
-from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
+from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 from smoothmix.training.batches import Epoch, cut, prepare_shares
 
 

@@ -21,7 +21,7 @@ from smoothmix.errors import CheckpointError, UsageError
 from smoothmix.networks import noisy
 from smoothmix.networks.noisy import noisy_accuracy
 from smoothmix.networks.weights import state_hash
-from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
+from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network, load_run
 from smoothmix.runs.options import TrainingOptions

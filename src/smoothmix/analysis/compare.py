@@ -47,8 +47,8 @@ def _guarantee_setting(name: str) -> Callable[[Measured], str]:
 def _noise(measured: Measured) -> str:
     # Cohen-style logs do not record their noise, which is always Gaussian.
     if measured.settings is None:
-        return GAUSSIAN.words
-    return measured.settings.certification.noise.words
+        return GAUSSIAN.description
+    return measured.settings.certification.noise.description
 
 
 def _sigma(measured: Measured) -> str:
@@ -60,7 +60,7 @@ def _sigma(measured: Measured) -> str:
 def _guarantee(measured: Measured) -> str:
     if measured.settings is None:
         return NOT_RECORDED
-    return measured.settings.guarantee.words
+    return measured.settings.guarantee.description
 
 
 def _data(measured: Measured) -> str:

@@ -52,7 +52,7 @@ def _stopped_early(file: Certificates) -> list[str]:
     if file.settings is None or not file.settings.guarantee.holds_at_any_time:
         return []
     draws = np.mean([row.n or 0 for row in file.rows])
-    note = f"{file.settings.guarantee.words}, {draws:,.0f} per image on average"
+    note = f"{file.settings.guarantee.description}, {draws:,.0f} per image on average"
     if file.settings.guarantee.radii:
         note += "; ACR and accuracy at other radii would be higher with more noise samples"
     notes = [note]

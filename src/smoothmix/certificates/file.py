@@ -71,7 +71,7 @@ class Certificates:
 
     @property
     def missing(self) -> list[int]:
-        """Images that the settings announce and that have no row."""
+        """Images of the settings that have no row."""
         if self.settings is None:
             return []
         present = self.indices
@@ -196,13 +196,13 @@ def _parse_line(line: str, header: list[str], where: str) -> Certificate:
 
 @final
 class Writer:
-    """Appends rows to a certificate file, in the order of the images that its settings announce."""
+    """Appends rows to a certificate file, in the order of the images of its settings."""
 
     def __init__(self, path: Path, settings: FileSettings) -> None:
         self.path = path
         self.settings = settings
-        self.announced = settings
-        """The settings with all images that the file is to have, also those of earlier runs."""
+        self.file_settings = settings
+        """The settings of the whole file, which may have more images than this run certifies."""
         self.done: list[Certificate] = []
         self._stream: FileIO | None = None
         self._synced = 0.0
@@ -214,8 +214,8 @@ class Writer:
 
     @property
     def whole(self) -> bool:
-        """Whether the file has a row for every image it announces."""
-        return len(self.done) >= len(self.announced.indices)
+        """Whether the file has a row for every image of its settings."""
+        return len(self.done) >= len(self.file_settings.indices)
 
     def append(self, row: Certificate) -> None:
         """Add a row; the operating system has it when this returns."""
@@ -264,12 +264,12 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
             earlier = load_settings(path)
         writer.done = _resumed_rows(path, earlier, settings)
         if earlier is not None and writer.done:
-            writer.announced = replace(
+            writer.file_settings = replace(
                 earlier,
                 images=max(earlier.images, settings.images),
                 versions=continued_versions(path, earlier, settings),
             )
-        writer.announced.save(settings_path(path))
+        writer.file_settings.save(settings_path(path))
         try:
             yield writer
         finally:
@@ -304,7 +304,7 @@ def _has_header_only(path: Path) -> bool:
 
 
 def _require_order(path: Path, rows: Sequence[Certificate], settings: FileSettings) -> None:
-    """Refuse rows of other images than the first ones that the settings announce."""
+    """Refuse rows of other images than the first ones of the settings."""
     for row, idx in zip(rows, settings.indices, strict=False):
         if row.idx != idx:
             raise CertificateError(

@@ -25,7 +25,7 @@ COLUMNS = (*COHEN_COLUMNS, *VOTE_COLUMNS)
 """The columns of our files."""
 
 DECIMALS = Decimal("0.000001")
-WHOLE = 2.0**52
+NO_FRACTION_FROM = 2.0**52
 """All floating-point numbers from here on are whole."""
 
 LARGEST_RADIUS = 1e12
@@ -200,7 +200,7 @@ def round_down(value: float) -> float:
     0.999999
     """
     # Large numbers have no decimals to cut, and nan stays nan.
-    if not abs(value) < WHOLE:
+    if not abs(value) < NO_FRACTION_FROM:
         return value
     # Decimal holds the exact value of a float; arithmetic on floats might round up.
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))

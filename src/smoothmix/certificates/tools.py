@@ -98,7 +98,7 @@ def _vote_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
         yield "has no votes to check"
         return
     if row.idx not in settings.indices:
-        yield f"is none of the {settings.images} images that the settings announce"
+        yield f"is none of the {settings.images} images of the settings"
     if max(row.label, *row.counts, *row.selection_counts) >= settings.num_classes:
         yield f"has a class of {settings.num_classes} or more"
     selection_draws = sum(row.selection_counts.values())

@@ -177,7 +177,7 @@ def certify_file(
             writer, sampler, dataset, journal, time_limit=time_limit, on_progress=on_progress
         )
         if writer.whole:
-            journal.remove_if_finished(set(writer.announced.indices))
+            journal.remove_if_finished(set(writer.file_settings.indices))
     # Without a row there is no file to return, although votes were saved.
     if not path.exists():
         raise unfinished(path)
@@ -205,7 +205,7 @@ def certify_remaining(
     """Append the rows that a file lacks; `earlier` rows of an extension are drawn further."""
     settings = writer.settings
     remaining = writer.remaining
-    import_old_votes(writer.path, writer.announced, journal)
+    import_old_votes(writer.path, writer.file_settings, journal)
     # Votes of other stopping rules could make an image stop later than in an undisturbed run; in
     # an extension that is what is wanted.
     partial = journal.read(any_rules=earlier is not None)

@@ -128,8 +128,8 @@ def _refuse_another_extension(path: Path, new: Path, settings: FileSettings) -> 
     existing = load_settings(new)
     if existing is not None and existing.guarantee != settings.guarantee:
         raise UsageError(
-            f"{path}: an extension to {existing.guarantee.words} is not finished: finish it with "
-            f"the same options, or delete {new.name} and {settings_path(new).name}"
+            f"{path}: an extension to {existing.guarantee.description} is not finished: "
+            f"finish it with the same options, or delete {new.name} and {settings_path(new).name}"
         )
 
 

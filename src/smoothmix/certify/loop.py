@@ -23,7 +23,7 @@ from smoothmix.certify.active import ActiveImage
 from smoothmix.config import require
 from smoothmix.errors import SmoothmixError
 from smoothmix.inference.sampler import ImageDraws, Sampler
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 
 IMAGES_PER_ACTIVE_IMAGE = 4
 """How many images may wait for their row per active one: rows are written in order, so a finished

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
 from smoothmix.data import Dataset
 from smoothmix.inference.guards import check_images, warn_of_doubts
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 from smoothmix.stats.binomial import predicted, prediction_p_value, require_enough_to_predict
 
 

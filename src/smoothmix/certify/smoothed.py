@@ -32,7 +32,7 @@ from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward
 from smoothmix.noise import GAUSSIAN, Noise, fresh_seed
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.binomial import predicted, require_enough_to_predict
 from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee

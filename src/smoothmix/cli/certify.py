@@ -201,7 +201,7 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
     title = (
         f"{settings.model} on {settings.data} ({settings.split}), "
         f"{counted(len(file.rows), 'image')}, {_noise_words(certification)}, "
-        f"{settings.guarantee.words}, alpha {settings.guarantee.alpha:g}"
+        f"{settings.guarantee.description}, alpha {settings.guarantee.alpha:g}"
     )
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
     table(title, (_radius_words(certification), "certified accuracy"), rows)
@@ -225,7 +225,7 @@ def _noise_words(certification: Certification) -> str:
     words = f"sigma {certification.sigma:g}"
     if certification.noise == GAUSSIAN:
         return words
-    return f"{certification.noise.words}, {words}"
+    return f"{certification.noise.description}, {words}"
 
 
 def _radius_words(certification: Certification) -> str:

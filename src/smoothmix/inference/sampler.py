@@ -18,13 +18,13 @@ from smoothmix.errors import SmoothmixError
 from smoothmix.inference.guards import check_logits
 from smoothmix.inference.prepare import PreparedNetwork
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
-from smoothmix.noise.addresses import GRAIN
+from smoothmix.noise.streams import DRAWS_PER_STREAM
 
 OnBatch = Callable[[NDArray[np.int64]], object]
 """Gets the votes so far; if it returns true, no further batch is started."""
 
 
-def keep_going(counts: NDArray[np.int64]) -> bool:
+def never_stop(counts: NDArray[np.int64]) -> bool:
     """The `on_batch` of callers that want all draws."""
     return False
 
@@ -88,7 +88,7 @@ class Sampler:
         *,
         stop: int,
         start: int = 0,
-        on_batch: OnBatch = keep_going,
+        on_batch: OnBatch = never_stop,
     ) -> NDArray[np.int64]:
         """Votes by class of draws `start` to `stop - 1` of an image [C, H, W] in [0, 1].
 
@@ -99,7 +99,7 @@ class Sampler:
         return np.asarray(counts[0])
 
     def tally(
-        self, ranges: Sequence[ImageDraws], *, on_batch: OnBatch = keep_going
+        self, ranges: Sequence[ImageDraws], *, on_batch: OnBatch = never_stop
     ) -> NDArray[np.int64]:
         """Votes by class of several images, one row each; all their batches run side by side.
 
@@ -141,9 +141,9 @@ class Sampler:
     def _batch_votes(
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> NDArray[np.int64]:
-        # A whole batch of large images would fill the memory. A piece holds at least one grain of
+        # A whole batch of large images would fill the memory. A piece holds at least one stream of
         # noise, and a whole number of forward passes, so these are cut where they would be anyway.
-        forwards = math.ceil(GRAIN / self.network.microbatch)
+        forwards = math.ceil(DRAWS_PER_STREAM / self.network.microbatch)
         size = forwards * self.network.microbatch
         votes = np.zeros(self.num_classes, dtype=np.int64)
         for first in range(start, stop, size):
@@ -154,8 +154,8 @@ class Sampler:
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> NDArray[np.int64]:
         count = stop - start
-        addresses = DrawRange(self.seed, draws.domain, draws.index, start, count)
-        noisy = self.noise.noisy_images(image.numpy(), addresses, sigma=self.sigma)
+        draw_range = DrawRange(self.seed, draws.domain, draws.index, start, count)
+        noisy = self.noise.noisy_images(image.numpy(), draw_range, sigma=self.sigma)
         try:
             logits = self.network(torch.from_numpy(noisy))
         except Exception as error:

@@ -16,7 +16,7 @@ from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.config import Engine, Precision
 from smoothmix.inference.prepare import microbatch_size
 from smoothmix.inference.sampler import ImageDraws, Sampler
-from smoothmix.noise.addresses import Domain
+from smoothmix.noise.streams import Domain
 
 MOST_DRAWS = 2**22
 """Draws of one image in one turn: a network that does nothing would never fill the time."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from smoothmix._process.world import SINGLE_PROCESS, World
 from smoothmix.networks.modes import device_of, eval_mode
 from smoothmix.networks.network import Network
-from smoothmix.noise.addresses import Domain, DrawRange, standard_normal
+from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset

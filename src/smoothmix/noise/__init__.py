@@ -1,10 +1,10 @@
 """Noise distributions, and random numbers by address. No torch."""
 
 from smoothmix.errors import UsageError
-from smoothmix.noise.addresses import Domain, DrawRange, fresh_seed, standard_normal, stream
 from smoothmix.noise.base import Noise
 from smoothmix.noise.gaussian import GaussianNoise
 from smoothmix.noise.l1 import LaplaceNoise, UniformNoise
+from smoothmix.noise.streams import Domain, DrawRange, fresh_seed, standard_normal, stream
 from smoothmix.registry import ClassRegistry
 
 __all__ = [

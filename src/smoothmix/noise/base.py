@@ -12,7 +12,7 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from smoothmix.config import require_sigma
-from smoothmix.noise.addresses import DrawRange, Pixels, fill_draws
+from smoothmix.noise.streams import DrawRange, Pixels, fill_draws
 from smoothmix.registry import address_of
 
 Floats = NDArray[np.float64]
@@ -61,7 +61,7 @@ class Noise(ABC):
         """The probability that certifies a radius: the inverse of `signed_radius`."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How reports name it."""
         # L2 is the usual norm; radii in another one must not be taken for it.
         if self.norm == "L2":

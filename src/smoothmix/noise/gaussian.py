@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from smoothmix.config import require_sigma
-from smoothmix.noise.addresses import SCHEME, Pixels, fill_normal
 from smoothmix.noise.base import Floats, Noise
+from smoothmix.noise.streams import SCHEME, Pixels, fill_normal
 
 
 @final

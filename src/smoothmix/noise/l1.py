@@ -11,8 +11,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike
 
 from smoothmix.config import require_sigma
-from smoothmix.noise.addresses import Pixels
 from smoothmix.noise.base import Floats, Noise
+from smoothmix.noise.streams import Pixels
 
 
 @final

@@ -9,7 +9,7 @@ from smoothmix.report.html import render
 from smoothmix.report.page import Page, make_page
 from smoothmix.report.section import Chart, LegendEntry, Section, Table, Trace
 from smoothmix.report.sections import SECTIONS, read_sections
-from smoothmix.report.summary import summary_grid
+from smoothmix.report.summary_grid import summary_grid
 from smoothmix.report.views import RunView
 
 __all__ = [

@@ -149,7 +149,7 @@ def _certification_cuts(settings: FileSettings, preset: Preset) -> tuple[str, ..
             found.append(f"{name} {_plain(ours)} instead of {_plain(theirs)}")
     certification = settings.certification
     if certification.noise != GAUSSIAN:
-        found.append(certification.noise.words)
+        found.append(certification.noise.description)
     if certification.sigma != preset.config.sigma:
         found.append(
             f"sigma {_plain(certification.sigma)} instead of {_plain(preset.config.sigma)}"

@@ -144,7 +144,7 @@ class Guarantee(ABC):
         """Which images have had enough draws."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What reports call it."""
         return f"{self.mode}, n {self.max_draws:,}"
 
@@ -182,7 +182,7 @@ class Guarantee(ABC):
                 "--out and --mode anytime"
             )
         if type(self) is not type(earlier):
-            return f"was made with another guarantee: {earlier.words}, not {self.words}"
+            return f"was made with another guarantee: {earlier.description}, not {self.description}"
         if self.max_draws < earlier.max_draws:
             return (
                 f"allows {earlier.max_draws:,} draws per image: extending it takes at least as "
@@ -195,7 +195,7 @@ class Guarantee(ABC):
         found = []
         names = [field.name for field in fields(self)]
         if type(self) is not type(other):
-            found.append(Difference(GUARANTEE, self.words, other.words))
+            found.append(Difference(GUARANTEE, self.description, other.description))
             names = ["n0", "alpha"]
         for name in names:
             mine = getattr(self, name)
@@ -203,7 +203,7 @@ class Guarantee(ABC):
             if mine == theirs:
                 continue
             if name == "stopping":
-                found.append(Difference(GUARANTEE, self.words, other.words))
+                found.append(Difference(GUARANTEE, self.description, other.description))
             else:
                 found.append(Difference(name, mine, theirs))
         return found
@@ -239,7 +239,7 @@ class Guarantee(ABC):
 class FixedDraws(Guarantee):
     """Exactly n draws per image, and the bound of Clopper and Pearson: mode `exact`.
 
-    >>> FixedDraws(1_000).words
+    >>> FixedDraws(1_000).description
     'exact, n 1,000'
     """
 
@@ -338,7 +338,7 @@ class FixedDraws(Guarantee):
 class Anytime(Guarantee):
     """Draws until the rules for stopping are met, and a bound that holds at all times: `anytime`.
 
-    >>> Anytime(Stopping(radii=(0.25, 0.5))).words
+    >>> Anytime(Stopping(radii=(0.25, 0.5))).description
     'anytime, radii 0.25, 0.5 decided and at most 100,000 draws'
     """
 
@@ -353,7 +353,7 @@ class Anytime(Guarantee):
         return self.stopping.max_draws
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """What reports call it."""
         rules = []
         if self.stopping.radii:

@@ -98,7 +98,7 @@ class Case:
 
     def votes(self, point: Tensor) -> NDArray[np.int64]:
         """Votes by class at a point near the image."""
-        from smoothmix.noise.addresses import Domain
+        from smoothmix.noise.streams import Domain
 
         return self.sampler.votes(point, self.index, Domain.STUDY, stop=self.votes_wanted.n)
 
@@ -116,7 +116,7 @@ class Case:
             smoothed_cross_entropy,
             unit_l2,
         )
-        from smoothmix.noise.addresses import Domain, DrawRange
+        from smoothmix.noise.streams import Domain, DrawRange
 
         if attack.epsilon == 0:
             return self.image

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.certificates.settings import software_versions
-from smoothmix.noise import GAUSSIAN, addresses
+from smoothmix.noise import GAUSSIAN, streams
 
 if TYPE_CHECKING:
     from smoothmix.certify.smoothed import Smoothed
@@ -99,13 +99,13 @@ def _settings_digest(
             "precision": smoothed.precision,
         },
         "data": dataset.fingerprint,
-        "noise": addresses.SCHEME,
+        "noise": streams.SCHEME,
         # Another version of torch or numpy may round differently.
         "versions": software_versions(),
     }
     # Earlier versions knew Gaussian noise only and did not name it.
     if smoothed.noise != GAUSSIAN:
-        settings["distribution"] = smoothed.noise.words
+        settings["distribution"] = smoothed.noise.description
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

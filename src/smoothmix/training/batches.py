@@ -23,7 +23,7 @@ from smoothmix._process.world import World
 from smoothmix.data import AUGMENTATION_NUMBERS
 from smoothmix.errors import SmoothmixError
 from smoothmix.methods.base import Batch
-from smoothmix.noise.addresses import Domain, DrawRange, standard_normal, stream
+from smoothmix.noise.streams import Domain, DrawRange, standard_normal, stream
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset

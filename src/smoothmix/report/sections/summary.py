@@ -10,7 +10,7 @@ from typing import Any
 from smoothmix.analysis import Estimate
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.section import Section, Table
-from smoothmix.report.summary import names_by_text
+from smoothmix.report.summary_grid import names_by_text
 from smoothmix.report.views import PublishedRow, RunView
 from smoothmix.tables import Cell, Column, Grid, Row
 from smoothmix.tables.numbers import DASH, number, percent, radius
@@ -23,7 +23,7 @@ ROUNDED = " Radii are rounded as in the paper's logs, which may round them up."
 
 
 def summary(comparison: Comparison) -> Section:
-    """The main table. With controls for sorting, it has a template of its own."""
+    """The summary section; assets/summary.html lays out its main table, which can be sorted."""
     tables = []
     # Cohen-style logs do not record alpha, which the bounds need.
     bounds_known = any(run.accuracy_bound for run in comparison.runs)

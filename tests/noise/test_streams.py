@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest, norm
 
-from smoothmix.noise.addresses import (
-    GRAIN,
+from smoothmix.noise.streams import (
+    DRAWS_PER_STREAM,
     SCHEME,
     Domain,
     DrawRange,
@@ -49,11 +49,13 @@ def test_a_draw_is_the_same_in_whatever_range_it_is_asked_for(
 def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
     """The definition, without our function.
 
-    Draw j is slice j mod 32 of the stream at grain j // 32.
+    Draw j is slice j mod 32 of the stream number j // 32.
     """
-    whole = stream(9, Domain.SELECTION, 5, 2).standard_normal((GRAIN, *SHAPE), dtype=np.float32)
+    whole = stream(9, Domain.SELECTION, 5, 2).standard_normal(
+        (DRAWS_PER_STREAM, *SHAPE), dtype=np.float32
+    )
     np.testing.assert_array_equal(
-        gaussian(9, Domain.SELECTION, 5, 2 * GRAIN + 7, 1, SHAPE)[0], whole[7]
+        gaussian(9, Domain.SELECTION, 5, 2 * DRAWS_PER_STREAM + 7, 1, SHAPE)[0], whole[7]
     )
 
 
@@ -77,11 +79,11 @@ def test_no_two_addresses_share_any_number() -> None:
     Raw 64-bit words of many neighbouring addresses are all different.
     """
     words = [
-        stream(seed, domain, item, grain).bit_generator.random_raw(50)
+        stream(seed, domain, item, number).bit_generator.random_raw(50)
         for seed in (0, 1)
         for domain in Domain
         for item in (0, 1, 2)
-        for grain in (0, 1, 2)
+        for number in (0, 1, 2)
     ]
     assert np.unique(np.concatenate(words)).size == 50 * len(words)
 
@@ -103,7 +105,7 @@ def test_noise_is_independent_across_pixels_draws_images_and_domains() -> None:
         "another domain": gaussian(0, Domain.SELECTION, 0, 0, 20_000, (3,)),
         "another seed": gaussian(1, Domain.ESTIMATION, 0, 0, 20_000, (3,)),
         "the next draw": np.roll(base, 1, axis=0),
-        "the next grain": np.roll(base, GRAIN, axis=0),
+        "the next stream": np.roll(base, DRAWS_PER_STREAM, axis=0),
         "the next pixel": np.roll(base, 1, axis=1),
     }
     for what, other in others.items():

@@ -1,10 +1,10 @@
 """Random numbers by address: a draw depends on its purpose, never on what was drawn before it.
 
-All numbers come from the counter-based generator Philox (Salmon et al., 2011). The seed is its key,
-and the address (domain, item, grain) is the upper part of its 256-bit counter. Two addresses never
-share a number: their streams are disjoint by construction, not by the luck of a hash. numpy's
-Ziggurat turns them into normal deviates, nearly all by integer arithmetic and a table, so that they
-do not depend on the vector unit of the processor.
+All numbers come from the counter-based generator Philox (Salmon et al., 2011). The seed is its
+key, and the address (domain, item, number of the stream) is the upper part of its 256-bit counter.
+Two addresses never share a number: their streams are disjoint by construction, not by the luck of
+a hash. numpy's Ziggurat turns them into normal deviates, nearly all by integer arithmetic and a
+table, so that they do not depend on the vector unit of the processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Pixels = NDArray[np.float32]
 Fill = Callable[[Generator, Pixels], object]
 """Fills an array with random numbers from a generator."""
 
-GRAIN = 32
+DRAWS_PER_STREAM = 32
 """Draws that share one stream. A change would change every draw: it is part of SCHEME."""
 
 SCHEME = "philox4x64-ziggurat-32"
@@ -73,7 +73,7 @@ def fresh_seed() -> int:
     return secrets.randbits(63)
 
 
-def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> Generator:
+def stream(seed: int, domain: Domain, item: int = 0, number: int = 0) -> Generator:
     """The generator at one address. It has 2**64 blocks of numbers before the next address begins.
 
     >>> bool(stream(1, Domain.ORDER).random() == stream(1, Domain.ORDER).random())
@@ -83,7 +83,7 @@ def stream(seed: int, domain: Domain, item: int = 0, grain: int = 0) -> Generato
         raise ValueError(f"seed must lie in [0, 2**{SEED_BITS}), got {seed}")
     # The first word of the counter is left to the generator, which counts up there.
     key = np.array([seed, 0], dtype=np.uint64)
-    counter = np.array([0, grain, item, int(domain)], dtype=np.uint64)
+    counter = np.array([0, number, item, int(domain)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
 
@@ -95,16 +95,16 @@ def fill_draws(fill: Fill, draws: DrawRange, shape: tuple[int, ...]) -> Pixels:
     noise = np.empty((draws.count, *shape), dtype=np.float32)
     first = draws.first
     last = first + draws.count
-    for grain in range(first // GRAIN, -(-last // GRAIN)):
-        start = grain * GRAIN
-        stop = start + GRAIN
-        generator = stream(draws.seed, draws.domain, draws.item, grain)
+    for number in range(first // DRAWS_PER_STREAM, -(-last // DRAWS_PER_STREAM)):
+        start = number * DRAWS_PER_STREAM
+        stop = start + DRAWS_PER_STREAM
+        generator = stream(draws.seed, draws.domain, draws.item, number)
         if first <= start and stop <= last:
             # Whole streams are written in place, without a copy.
             fill(generator, noise[start - first : stop - first])
             continue
         # A draw's numbers depend on all before it in the stream, so the whole stream is drawn.
-        whole = np.empty((GRAIN, *shape), dtype=np.float32)
+        whole = np.empty((DRAWS_PER_STREAM, *shape), dtype=np.float32)
         fill(generator, whole)
         low = max(first, start)
         high = min(last, stop)
