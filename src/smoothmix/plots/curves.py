@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.analysis import Measured
+from smoothmix.noise import GAUSSIAN
 from smoothmix.plots import style
 from smoothmix.tables.numbers import limit as at_most
 
@@ -122,12 +123,26 @@ def radius_axis(ax: Axes, runs: Sequence[Measured]) -> None:
     top = max([largest, *limits]) or 1.0
     margin = MARGIN_WITH_LIMIT if limits else MARGIN
     ax.set_xlim(0, margin * top)
+    label = f"{_norms(runs)} radius"
     if any(m.paper_rounding for m in runs):
-        ax.set_xlabel("ℓ₂ radius (rounded as in the paper)")
-    else:
-        ax.set_xlabel("ℓ₂ radius")
+        label += " (rounded as in the paper)"
+    ax.set_xlabel(label)
     for limit, n in limits.items():
         _mark_limit(ax, limit, n)
+
+
+SYMBOLS = {"L1": "ℓ₁", "L2": "ℓ₂"}
+"""Norms as axes show them."""
+
+
+def _norms(runs: Sequence[Measured]) -> str:
+    """The norms in which the radii of these runs are measured."""
+    norms: dict[str, None] = {}
+    for m in runs:
+        # A log without settings is of the usual kind.
+        noise = m.settings.certification.noise if m.settings else GAUSSIAN
+        norms[SYMBOLS.get(noise.norm, noise.norm)] = None
+    return " or ".join(norms)
 
 
 def _mark_limit(ax: Axes, limit: float, n: int) -> None:
