@@ -19,7 +19,7 @@ import pytest
 
 import smoothmix
 from smoothmix import __version__
-from smoothmix.cli import app
+from smoothmix.cli import app, trust_named_modules
 from smoothmix.methods import METHODS
 from smoothmix.runs.plan import OWN_OPTIONS
 from tests.conftest import ROOT, Run
@@ -367,7 +367,8 @@ def test_every_documented_command_is_one(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(documented()) > 30
     for words in documented():
         # Raises where they are not understood.
-        app.parse_args(words, exit_on_error=False, print_error=False)
+        tokens = trust_named_modules(words)
+        app.parse_args(tokens, exit_on_error=False, print_error=False)
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)

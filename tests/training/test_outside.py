@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from smoothmix import trust
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.methods import METHODS, make, settings_of
@@ -68,6 +69,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A module of a user, in a folder that can be imported from."""
     (tmp_path / "outside_training.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
+    trust("outside_training", "no_such_module")
     yield
     sys.modules.pop("outside_training", None)
 

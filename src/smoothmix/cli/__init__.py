@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
     # Both are taken out before parsing: every command accepts them, wherever they stand.
     debug = "--debug" in argv
-    tokens = _trust_named_modules([token for token in argv if token != "--debug"])
+    tokens = trust_named_modules([token for token in argv if token != "--debug"])
     warnings.showwarning = partial(_show_warning, debug=debug)
     _allow_imports_from_working_folder()
     # This process is ours alone. The library leaves the allocator of its caller's process alone.
@@ -121,7 +121,7 @@ def _allow_imports_from_working_folder() -> None:
         sys.path.append(here)
 
 
-def _trust_named_modules(argv: Sequence[str]) -> list[str]:
+def trust_named_modules(argv: Sequence[str]) -> list[str]:
     """Trust the modules that the user names; returns the arguments without --import."""
     tokens = []
     words = iter(argv)

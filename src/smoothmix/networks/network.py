@@ -90,6 +90,8 @@ def build(
     >>> import torch
     >>> build("lenet", num_classes=3)(torch.zeros(5, 1, 28, 28)).shape
     torch.Size([5, 3])
+    >>> from smoothmix import trust
+    >>> trust("torch.nn")
     >>> build("torch.nn:Identity")
     Identity()
     """
