@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from smoothmix import certificates
+from smoothmix import certificates, trust
 from smoothmix._process.progress import Progress
 from smoothmix._process.world import World
 from smoothmix.certificates import read
@@ -291,6 +291,7 @@ class TestCommand:
 
         put_network(tmp_path)
         monkeypatch.syspath_prepend(tmp_path)
+        trust("digits")
         chosen: list[torch.device] = []
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
