@@ -146,7 +146,7 @@ class Registry(Generic[T]):
 
     def _from_address(self, address: str) -> T:
         module, _ = split_address(address)
-        # A value of a module that is imported already is only looked at: `adopt` checks its type.
+        # A value of a module that is imported already is only inspected: `adopt` checks its type.
         if self.calls_values or module not in sys.modules:
             require_trusted(address)
         return self.adopt(address, load_object(address))
