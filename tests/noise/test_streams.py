@@ -66,6 +66,8 @@ def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
         {"domain": Domain.SELECTION},
         {"item": 1},
         {"seed": 1 + 2**63},
+        {"seed": 1 + 2**64},
+        {"seed": 1 + 2**127},
     ],
     ids=str,
 )
@@ -117,9 +119,24 @@ def test_noise_is_independent_across_pixels_draws_images_and_domains() -> None:
         ), what
 
 
-def test_seeds_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="seed"):
-        stream(-1, Domain.ORDER)
+@given(st.integers(0, 2**128 - 1))
+def test_all_bits_of_a_seed_are_the_key_of_the_generator(seed: int) -> None:
+    """The definition, without our function: the lower word of the key, then the upper one."""
+    key = np.frombuffer(seed.to_bytes(16, "little"), dtype="<u8")
+    counter = [0, 7, 5, Domain.ESTIMATION]
+    expected = np.random.Philox(key=key, counter=counter).random_raw(4)
+    generator = stream(seed, Domain.ESTIMATION, 5, 7)
+    np.testing.assert_array_equal(generator.bit_generator.random_raw(4), expected)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**128])
+def test_seeds_that_cannot_be_are_refused_without_naming_them(seed: int) -> None:
+    with pytest.raises(ValueError, match="seed") as refused:
+        stream(seed, Domain.ORDER)
+    assert str(seed) not in str(refused.value)
+
+
+def test_fresh_seeds_differ() -> None:
     assert 0 <= fresh_seed() < 2**63
     assert fresh_seed() != fresh_seed()
 

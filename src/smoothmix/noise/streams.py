@@ -1,7 +1,7 @@
 """Random numbers by address: a draw depends on its purpose, never on what was drawn before it.
 
 All numbers come from the counter-based generator Philox (Salmon et al., 2011). The seed is its
-key, and the address (domain, item, number of the stream) is the upper part of its 256-bit counter.
+128-bit key, and the address (domain, item, number of the stream) is the upper part of its 256-bit counter.
 Two addresses never share a number: their streams are disjoint by construction, not by the luck of
 a hash. numpy's Ziggurat turns them into normal deviates, nearly all by integer arithmetic and a
 table, so that they do not depend on the vector unit of the processor.
@@ -29,7 +29,10 @@ DRAWS_PER_STREAM = 32
 SCHEME = "philox4x64-ziggurat-32"
 """Name of this way to address Gaussian noise, recorded with every certificate file."""
 
-SEED_BITS = 64
+KEY_BITS = 128
+"""Bits of Philox's key. Public seeds have at most 64 and leave the rest at zero."""
+
+WORD = 2**64
 
 
 class Domain(IntEnum):
@@ -53,7 +56,7 @@ class DrawRange:
     """Draws `first` to `first + count - 1` of one item."""
 
     seed: int
-    """Key of the generator."""
+    """Key of the generator: a public seed, or the 128 bits that a secret one gives."""
 
     domain: Domain
     """What the draws are for."""
@@ -79,10 +82,11 @@ def stream(seed: int, domain: Domain, item: int = 0, number: int = 0) -> Generat
     >>> bool(stream(1, Domain.ORDER).random() == stream(1, Domain.ORDER).random())
     True
     """
-    if not 0 <= seed < 2**SEED_BITS:
-        raise ValueError(f"seed must lie in [0, 2**{SEED_BITS}), got {seed}")
+    # The value is not part of the message: it may be the key of a secret seed.
+    if not 0 <= seed < 2**KEY_BITS:
+        raise ValueError(f"seed must lie in [0, 2**{KEY_BITS})")
+    key = np.array([seed % WORD, seed // WORD], dtype=np.uint64)
     # The first word of the counter is left to the generator, which counts up there.
-    key = np.array([seed, 0], dtype=np.uint64)
     counter = np.array([0, number, item, int(domain)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
