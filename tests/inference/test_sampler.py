@@ -49,8 +49,8 @@ def all_votes(order: list[int], **settings: int) -> dict[int, list[int]]:
 
 
 def slow_votes(model: nn.Module, image: torch.Tensor, index: int, draws: int) -> np.ndarray:
-    """Obvious: one noise at a time."""
-    counts = np.zeros(10, dtype=np.int64)
+    """Obvious: one noise at a time. No draw votes for nobody, the last element."""
+    counts = np.zeros(11, dtype=np.int64)
     model.eval()
     for j in range(draws):
         draw = randomness.DrawRange(0, Domain.ESTIMATION, index, j, 1)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothmix.certificates.certification import Certification
 from smoothmix.errors import CertificateError
-from smoothmix.stats.binomial import ABSTAIN
+from smoothmix.stats.binomial import ABSTAIN, NOBODY
 from smoothmix.stats.guarantees import SelectedVotes
 
 COHEN_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -66,7 +66,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageVotes:
-    """The votes for one image, by class."""
+    """The votes for one image by class; those of ambiguous draws are for NOBODY."""
 
     idx: int
     label: int
@@ -128,7 +128,7 @@ def selected_votes(images: Sequence[ImageVotes]) -> SelectedVotes:
         votes[:, column] = (
             image.counts.get(image.selected, 0),
             image.drawn,
-            image.selection_counts[image.selected],
+            image.selection_counts.get(image.selected, 0),
             sum(image.selection_counts.values()),
         )
     return SelectedVotes(*votes)
@@ -169,26 +169,40 @@ def votes_of(row: Certificate) -> ImageVotes:
 
 
 def top_class(counts: Mapping[int, int]) -> int:
-    """The class with most votes; the smallest of those that share the lead."""
-    # As numpy's argmax decides ties, so that a file and a run agree.
-    return min(counts, key=lambda c: (-counts[c], c))
+    """The class with most votes, never NOBODY; the smallest of those that share the lead."""
+    # As numpy's argmax decides ties, so that a file and a run agree. It chooses class 0 where no
+    # class has a vote.
+    classes = [c for c in counts if c != NOBODY]
+    return min(classes, key=lambda c: (-counts[c], c), default=0)
 
 
-def sparse(votes: ArrayLike) -> dict[int, int]:
-    """Votes by class, without the classes that got none."""
+def sparse(votes: ArrayLike, *, nobody: int = 0) -> dict[int, int]:
+    """Votes by class from an array with one element per class, and those for NOBODY.
+
+    Classes without votes are left out.
+
+    >>> sparse([0, 5, 0], nobody=2)
+    {1: 5, -1: 2}
+    """
     array = np.asarray(votes)
     # Plain integers: numpy's cannot be written to JSON.
-    return {int(c): int(array[c]) for c in np.flatnonzero(array)}
+    found = {int(c): int(array[c]) for c in np.flatnonzero(array)}
+    if nobody:
+        found[NOBODY] = int(nobody)
+    return found
 
 
 def dense(votes: Mapping[int, int] | None, num_classes: int) -> NDArray[np.int64]:
-    """Votes as an array with one element per class; zeros where none are known.
+    """Votes as an array with one element per class and a last one for NOBODY.
 
-    >>> dense({1: 5}, 3).tolist()
-    [0, 5, 0]
+    All are zero where no votes are known.
+
+    >>> dense({1: 5, -1: 2}, 3).tolist()
+    [0, 5, 0, 2]
     """
-    counts = np.zeros(num_classes, dtype=np.int64)
+    counts = np.zeros(num_classes + 1, dtype=np.int64)
     for c, count in (votes or {}).items():
+        # NOBODY is -1, and so the last element.
         counts[c] = count
     return counts
 
@@ -273,22 +287,23 @@ def _vote_cells(cells: Mapping[str, str]) -> dict[str, object]:
 
 
 def votes_text(votes: Mapping[int, int]) -> str:
-    """Votes as `class:count,...`, by class."""
+    """Votes as `class:count,...`, by class; NOBODY, which is -1, comes first."""
     return ",".join(f"{c}:{votes[c]}" for c in sorted(votes))
 
 
 def votes_from(text: str) -> dict[int, int]:
-    """Votes from `class:count,...`.
+    """Votes from `class:count,...`, where class -1 is NOBODY.
 
-    >>> votes_from("3:95,7:5")
-    {3: 95, 7: 5}
+    >>> votes_from("-1:2,3:93,7:5")
+    {-1: 2, 3: 93, 7: 5}
     """
     votes: dict[int, int] = {}
     if not text:
         return votes
     for pair in text.split(","):
         c, _, count = pair.partition(":")
-        if not (_is_digits(c) and _is_digits(count)) or int(c) in votes:
+        is_class = _is_digits(c) or c == str(NOBODY)
+        if not (is_class and _is_digits(count)) or int(c) in votes:
             raise ValueError(
                 f"votes must read class:count,... with each class once, got {_quoted(text)}"
             )

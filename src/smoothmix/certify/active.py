@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from smoothmix.certificates import sparse
+
 
 @final
 @dataclass(kw_only=True, eq=False)
@@ -19,9 +21,9 @@ class ActiveImage:
     label: int
     pixels: Tensor
     selection: NDArray[np.int64]
-    """Selection votes by class."""
+    """Selection votes by class, and for nobody as the last element."""
     votes: NDArray[np.int64]
-    """Estimation votes by class."""
+    """Estimation votes by class, and for nobody as the last element."""
     seconds: float = 0.0
     """Time spent on it, by all runs."""
     earlier_seconds: float = 0.0
@@ -34,9 +36,20 @@ class ActiveImage:
     @property
     def selected(self) -> int:
         """The class that the selection draws chose."""
-        return int(self.selection.argmax())
+        # Nobody is never selected, however many votes it has.
+        return int(self.selection[:-1].argmax())
+
+    @property
+    def selection_counts(self) -> dict[int, int]:
+        """Selection votes by class, as files hold them."""
+        return sparse(self.selection[:-1], nobody=self.selection[-1])
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Estimation votes by class, as files hold them."""
+        return sparse(self.votes[:-1], nobody=self.votes[-1])
 
     @property
     def drawn(self) -> int:
-        """Estimation draws so far."""
+        """Estimation draws so far, ambiguous ones included."""
         return int(self.votes.sum())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothmix._process.signals import STOP_EXCEPTIONS
-from smoothmix.certificates import Certificate, Certification, dense, sparse
+from smoothmix.certificates import Certificate, Certification, dense
 from smoothmix.certificates.partial import PartialVotes
 from smoothmix.certify import schedule
 from smoothmix.certify.active import ActiveImage
@@ -188,8 +188,8 @@ class _Loop:
             index=image.index,
             label=image.label,
             pixels=image.pixels,
-            selection=np.zeros(num_classes, dtype=np.int64),
-            votes=np.zeros(num_classes, dtype=np.int64),
+            selection=dense({}, num_classes),
+            votes=dense({}, num_classes),
         )
         partial = self.partial.get(image.index)
         if earlier is not None:
@@ -258,7 +258,8 @@ class _Loop:
                     stop=stop,
                 )
             )
-        counted = np.zeros((len(images), self.sampler.num_classes), dtype=np.int64)
+        # One column per class, and the last one for nobody: sums over a row count its draws.
+        counted = np.zeros((len(images), self.sampler.num_classes + 1), dtype=np.int64)
         last = time.perf_counter()
 
         def add(counts: NDArray[np.int64]) -> None:
@@ -318,8 +319,8 @@ class _Loop:
             # A selection that was cut off by the end of the time is made again.
             if image.selection.sum() == self.certification.guarantee.n0:
                 votes[image.index] = PartialVotes(
-                    selection_counts=sparse(image.selection),
-                    counts=sparse(image.votes),
+                    selection_counts=image.selection_counts,
+                    counts=image.counts,
                     seconds=image.seconds,
                 )
         if votes:

@@ -13,7 +13,12 @@ from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
 from smoothmix.data import Dataset
 from smoothmix.inference.guards import check_images, warn_of_doubts
 from smoothmix.noise.streams import Domain
-from smoothmix.stats.binomial import predicted, prediction_p_value, require_enough_to_predict
+from smoothmix.stats.binomial import (
+    predicted,
+    prediction_p_value,
+    require_enough_to_predict,
+    top_two,
+)
 
 
 @final
@@ -29,6 +34,8 @@ class Prediction:
     p_value: float
     counts: NDArray[np.int64]
     """Votes by class."""
+    nobody: int = 0
+    """Ambiguous draws, whose votes are for no class; the test counts them for the runner-up."""
 
 
 def predict_dataset(
@@ -48,13 +55,16 @@ def predict_dataset(
         for index in indices:
             (image,) = dataset.images([index])
             check_images(image[None], any_range=smoothed.any_range)
-            counts = sampler.votes(image, index, Domain.PREDICTION, stop=n)
+            votes = sampler.votes(image, index, Domain.PREDICTION, stop=n)
+            counts = votes[:-1]
+            nobody = int(votes[-1])
             # The test compares the top two classes (Hung and Fithian, 2019).
-            second, first = np.sort(counts)[-2:]
+            (first,), (second,) = top_two(counts, nobody=nobody)
             yield Prediction(
                 idx=index,
                 label=int(dataset.labels[index]),
-                predict=int(predicted(counts, alpha=alpha)[0]),
+                predict=int(predicted(counts, alpha=alpha, nobody=nobody)[0]),
                 p_value=float(prediction_p_value(first, second)),
                 counts=counts,
+                nobody=nobody,
             )

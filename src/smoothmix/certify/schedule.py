@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from smoothmix.certificates.certification import Certification
-from smoothmix.certificates.row import Certificate, ImageVotes, certificates_of, sparse
+from smoothmix.certificates.row import Certificate, ImageVotes, certificates_of
 from smoothmix.certify.active import ActiveImage
 from smoothmix.stats.guarantees import SelectedVotes
 
@@ -58,8 +58,8 @@ def rows_of(images: Sequence[ActiveImage], certification: Certification) -> list
             ImageVotes(
                 idx=image.index,
                 label=image.label,
-                selection_counts=sparse(image.selection),
-                counts=sparse(image.votes),
+                selection_counts=image.selection_counts,
+                counts=image.counts,
                 seconds=image.seconds,
             )
         )

@@ -54,6 +54,8 @@ class Certified:
     """Lower confidence bound on the probability of the selected class."""
     counts: Tensor
     """Estimation votes by class."""
+    draws: Tensor
+    """Estimation draws: the votes, and the draws that voted for no class."""
     selected: Tensor
     """The class that the selection draws chose."""
     selection_counts: Tensor
@@ -210,12 +212,14 @@ class Smoothed:
         require_whole("n", n)
         require_enough_to_predict(n, alpha=alpha)
         votes = self.votes(images, n=n, seed=seed, index=index)
-        return torch.from_numpy(predicted(votes, alpha=alpha))
+        # Draws that voted for no class are those that the votes lack.
+        nobody = n - votes.sum(1)
+        return torch.from_numpy(predicted(votes, alpha=alpha, nobody=nobody))
 
     def votes(
         self, images: Tensor, *, n: int, seed: int | None = None, index: Sequence[int] | None = None
     ) -> Tensor:
-        """Votes by class of n draws for each image of a batch."""
+        """Votes by class of n draws for each image; those of ambiguous draws are in no column."""
         require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
         self._check(images)
@@ -224,7 +228,9 @@ class Smoothed:
         with self.open(images.shape[1:], seed=seed_or_fresh(seed)) as sampler:
             for number, image in zip(numbers, images, strict=True):
                 # A domain of its own: certificates of the same image and seed see other noise.
-                votes.append(sampler.votes(image, number, Domain.PREDICTION, stop=n))
+                counts = sampler.votes(image, number, Domain.PREDICTION, stop=n)
+                # The last element counts the votes for nobody.
+                votes.append(counts[:-1])
         return torch.from_numpy(np.stack(votes))
 
     def _check(self, images: Tensor) -> None:
@@ -271,14 +277,16 @@ def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]
 
 
 def _as_tensors(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
-    counts = np.stack([dense(row.counts, num_classes) for row in rows])
-    selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])
+    # Without the last column, which counts the votes for nobody.
+    counts = np.stack([dense(row.counts, num_classes) for row in rows])[:, :-1]
+    selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])[:, :-1]
     return Certified(
         prediction=torch.tensor([row.predict for row in rows]),
         radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
-        counts=torch.from_numpy(counts),
+        counts=torch.from_numpy(counts.copy()),
+        draws=torch.tensor([row.n for row in rows]),
         selected=torch.tensor([row.selected for row in rows]),
-        selection_counts=torch.from_numpy(selection_counts),
+        selection_counts=torch.from_numpy(selection_counts.copy()),
         seed=seed,
     )

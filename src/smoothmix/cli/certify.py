@@ -310,7 +310,7 @@ def predict(
     with _lines_to(out) as stream:
         print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)
         for row in predict_dataset(smoothed, dataset, indices, n=n, alpha=alpha, seed=seed):
-            votes = votes_text(sparse(row.counts))
+            votes = votes_text(sparse(row.counts, nobody=row.nobody))
             cells = (row.idx, row.label, row.predict, f"{row.p_value:.3g}", votes)
             print(*cells, sep="\t", file=stream, flush=True)
             right += row.predict == row.label

@@ -90,9 +90,10 @@ class Sampler:
         start: int = 0,
         on_batch: OnBatch = never_stop,
     ) -> NDArray[np.int64]:
-        """Votes by class of draws `start` to `stop - 1` of an image [C, H, W] in [0, 1].
+        """Votes of draws `start` to `stop - 1` of an image [C, H, W] in [0, 1].
 
-        `index` is the image's number. `on_batch` is called as in `tally`.
+        They are votes by class, and the last element counts the ambiguous draws, which vote for
+        nobody. `index` is the image's number. `on_batch` is called as in `tally`.
         """
         draws = ImageDraws(image=image, index=index, domain=domain, start=start, stop=stop)
         counts = self.tally([draws], on_batch=lambda counts: on_batch(counts[0]))
@@ -101,7 +102,7 @@ class Sampler:
     def tally(
         self, ranges: Sequence[ImageDraws], *, on_batch: OnBatch = never_stop
     ) -> NDArray[np.int64]:
-        """Votes by class of several images, one row each; all their batches run side by side.
+        """Votes of several images, one row each as in `votes`; all batches run side by side.
 
         `on_batch` gets the votes of all batches up to each one, in the order of the ranges and
         their draws. If it returns true, batches that have not started are left out: the votes are
@@ -113,7 +114,7 @@ class Sampler:
         def count(batch: _Batch) -> NDArray[np.int64]:
             return self._batch_votes(images[batch.row], ranges[batch.row], batch.start, batch.stop)
 
-        counts = np.zeros((len(ranges), self.num_classes), dtype=np.int64)
+        counts = np.zeros((len(ranges), self.num_classes + 1), dtype=np.int64)
         futures = [self.workers.submit(count, batch) for batch in batches]
         try:
             for batch, future in zip(batches, futures, strict=True):
@@ -145,7 +146,7 @@ class Sampler:
         # noise, and a whole number of forward passes, so these are cut where they would be anyway.
         forwards = math.ceil(DRAWS_PER_STREAM / self.network.microbatch)
         size = forwards * self.network.microbatch
-        votes = np.zeros(self.num_classes, dtype=np.int64)
+        votes = np.zeros(self.num_classes + 1, dtype=np.int64)
         for first in range(start, stop, size):
             votes += self._piece_votes(image, draws, first, min(first + size, stop))
         return votes
@@ -167,7 +168,7 @@ class Sampler:
                 f"{_dtype_hint(self.model)}"
             ) from error
         check_logits(logits, count, num_classes=self.num_classes)
-        return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes)
+        return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes + 1)
 
 
 class _Batch(NamedTuple):

@@ -1,6 +1,7 @@
 """Guarantees, and the bounds and tests they are made of: pure functions of counts. No torch."""
 
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.binomial import NOBODY
 from smoothmix.stats.guarantees import (
     GUARANTEES,
     Anytime,
@@ -12,6 +13,7 @@ from smoothmix.stats.guarantees import (
 
 __all__ = [
     "GUARANTEES",
+    "NOBODY",
     "Anytime",
     "FixedDraws",
     "Guarantee",

@@ -13,6 +13,9 @@ from smoothmix.config import require, require_alpha
 ABSTAIN = -1
 """The prediction for an image that the smoothed classifier refuses to classify."""
 
+NOBODY = -1
+"""The class of a draw whose vote is not determined: it stays in n, and counts for no class."""
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -103,16 +106,33 @@ def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
     return np.minimum(1.0, 2.0 * tail)
 
 
-def predicted(counts: ArrayLike, *, alpha: float) -> Ints:
-    """The class with most votes in each row of counts; ABSTAIN where the second may be as likely.
+def top_two(counts: ArrayLike, *, nobody: ArrayLike = 0) -> tuple[Ints, Ints]:
+    """The votes of the two leading classes in each row of counts.
 
-    A prediction differs from the smoothed classifier's class with chance at most alpha.
+    Votes for nobody count for the second, up to a tie: they can only make a prediction less sure.
+
+    >>> top_two([[7, 90, 3]], nobody=2)
+    (array([90]), array([9]))
     """
-    require_alpha(alpha)
     votes = np.atleast_2d(np.asarray(counts, dtype=np.int64))
     require(votes.shape[1] >= 2, "a prediction needs the votes of at least two classes")
     ranked = np.sort(votes, axis=1)
-    sure = prediction_p_value(ranked[:, -1], ranked[:, -2]) <= alpha
+    first = ranked[:, -1]
+    second = ranked[:, -2] + np.asarray(nobody, dtype=np.int64)
+    # Beyond a tie the second would win, although no class is known to have more votes.
+    return first, np.minimum(first, second)
+
+
+def predicted(counts: ArrayLike, *, alpha: float, nobody: ArrayLike = 0) -> Ints:
+    """The class with most votes in each row of counts; ABSTAIN where the second may be as likely.
+
+    A prediction differs from the smoothed classifier's class with chance at most alpha. Votes for
+    nobody, one number per row, count for the second.
+    """
+    require_alpha(alpha)
+    votes = np.atleast_2d(np.asarray(counts, dtype=np.int64))
+    first, second = top_two(votes, nobody=nobody)
+    sure = prediction_p_value(first, second) <= alpha
     return np.where(sure, votes.argmax(axis=1), ABSTAIN)
 
 

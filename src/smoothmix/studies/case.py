@@ -97,10 +97,14 @@ class Case:
     sampler: Sampler
 
     def votes(self, point: Tensor) -> NDArray[np.int64]:
-        """Votes by class at a point near the image."""
+        """Votes by class at a point near the image; those of ambiguous draws go to the rival."""
         from smoothmix.noise.streams import Domain
 
-        return self.sampler.votes(point, self.index, Domain.STUDY, stop=self.votes_wanted.n)
+        votes = self.sampler.votes(point, self.index, Domain.STUDY, stop=self.votes_wanted.n)
+        by_class = votes[:-1]
+        # The last element is for nobody. Counted against the label, it makes no study too kind.
+        by_class[strongest_other_class(by_class, self.label)] += votes[-1]
+        return by_class
 
     def adversarial(self, attack: SmoothedAttack) -> Tensor:
         """The adversarial example that the attack ends in.

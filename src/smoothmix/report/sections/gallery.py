@@ -17,7 +17,7 @@ from smoothmix.errors import UsageError
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.images import Thumbnail, certified_dataset, thumbnail
 from smoothmix.report.section import Section
-from smoothmix.stats.binomial import ABSTAIN
+from smoothmix.stats.binomial import ABSTAIN, NOBODY
 from smoothmix.tables.numbers import radius
 
 if TYPE_CHECKING:
@@ -202,7 +202,9 @@ def _gallery_image(
 
 def _verdict(run: int, measured: Measured, row: int, dataset: Dataset | None) -> Verdict:
     certificate = measured.file.rows[row]
-    counts = certificate.counts or {}
+    counts = dict(certificate.counts or {})
+    # Ambiguous draws voted for no class, so there is no name to show.
+    counts.pop(NOBODY, None)
     most_voted = sorted(counts.items(), key=lambda pair: -pair[1])[:VOTES_SHOWN]
     votes = []
     for class_index, count in most_voted:
