@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bz2
 import gzip
 import io
 import lzma
@@ -19,10 +20,11 @@ import pytest
 from PIL import Image
 
 from smoothmix import certificates
-from smoothmix._io import files
+from smoothmix._io import files, unpacking
 from smoothmix._io.toml import read_toml
 from smoothmix.analysis import measure, measured
 from smoothmix.certificates import file as certificate_file
+from smoothmix.certificates import parse as certificate_parse
 from smoothmix.config import RunConfig
 from smoothmix.data import DATASETS, download, image_files, load
 from smoothmix.data import npz as npz_module
@@ -32,7 +34,7 @@ from smoothmix.data.source import DownloadableSource
 from smoothmix.errors import CertificateError, DataError, SmoothmixError, UsageError
 from smoothmix.report.sections import read_section
 from smoothmix.reproduce import published_runs
-from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file
+from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file, zipped
 
 SOURCES = sorted((Path(__file__).parents[2] / "src").rglob("*.py"))
 RUNS_CODE = {
@@ -71,12 +73,21 @@ def test_nothing_in_the_package_can_run_what_a_file_says() -> None:
 # Certificates and logs
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz", ""])
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zip": zipped,
+    "": bytes,
+}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
 def test_bombs_are_given_up_at_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr(certificate_file, "LARGEST_FILE", 100_000)
-    pack = {".gz": gzip.compress, ".xz": lzma.compress, "": bytes}[suffix]
+    pack = PACKERS[suffix]
     path = tmp_path / f"log.tsv{suffix}"
     path.write_bytes(pack(COHEN_HEADER.encode() + bytes(5_000_000)))
     with pytest.raises(CertificateError, match="holds more than 100,000 bytes"):
@@ -84,17 +95,20 @@ def test_bombs_are_given_up_at_the_limit(
 
 
 def test_unpacking_takes_no_more_than_the_limit(tmp_path: Path) -> None:
-    for suffix, pack in ((".gz", gzip.compress), (".xz", lzma.compress), ("", bytes)):
+    for suffix, pack in PACKERS.items():
         path = tmp_path / f"zeros{suffix}"
-        path.write_bytes(pack(bytes(10_000)) + (pack(b"more") if suffix else b"more"))
+        # A zip archive is one stream; the others may follow one another.
+        whole = pack(bytes(10_000) + b"more")
+        joined = pack(bytes(10_000)) + pack(b"more")
+        path.write_bytes(whole if suffix == ".zip" else joined)
         with pytest.raises(files.FileTooLargeError, match="holds more than 99 bytes"):
-            files.read_unpacked(path, 99)
+            unpacking.read_unpacked(path, 99)
         with pytest.raises(files.FileTooLargeError, match="holds more than 10,003 bytes"):
-            files.read_unpacked(path, 10_003)
-        assert files.read_unpacked(path, 10_004) == bytes(10_000) + b"more"
+            unpacking.read_unpacked(path, 10_003)
+        assert unpacking.read_unpacked(path, 10_004) == bytes(10_000) + b"more"
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize(("suffix", "pack"), [pair for pair in PACKERS.items() if pair[0]])
 def test_a_bomb_takes_no_memory_beyond_the_limit(
     tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
 ) -> None:
@@ -103,7 +117,7 @@ def test_a_bomb_takes_no_memory_beyond_the_limit(
     tracemalloc.start()
     try:
         with pytest.raises(files.FileTooLargeError):
-            files.read_unpacked(path, 100_000)
+            unpacking.read_unpacked(path, 100_000)
         # The window of xz alone takes 8 MiB.
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
@@ -137,15 +151,48 @@ def test_xz_that_is_cut_or_needs_much_memory_or_has_no_end_is_refused(
         with pytest.raises(CertificateError, match=sentence):
             certificates.read(path)
     path.write_bytes(content)
-    monkeypatch.setattr(files, "XZ_MEMORY", 2**16)
+    monkeypatch.setattr(unpacking, "XZ_MEMORY", 2**16)
     with pytest.raises(CertificateError, match=r"[Mm]emory"):
         certificates.read(path)
+
+
+def test_archives_that_are_no_packed_log_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.zip"
+    log = COHEN_HEADER + "0\t1\t1\t0.5\t1\t1\n"
+    cases = {
+        "holds 0 files instead of one": [],
+        "holds 2 files instead of one: unpack it first": ["a", "b"],
+        "more than 1000 files": list(map(str, range(1001))),
+    }
+    for sentence, names in cases.items():
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in names:
+                archive.writestr(name, log)
+        with pytest.raises(CertificateError, match=sentence):
+            certificates.read(path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("log", log)
+    with pytest.raises(CertificateError, match="compressed in an unusual way"):
+        certificates.read(path)
+    encrypted = bytearray(zipped(log.encode()))
+    encrypted[encrypted.rindex(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(encrypted)
+    with pytest.raises(CertificateError, match="it is encrypted"):
+        certificates.read(path)
+    path.write_bytes(b"PK" + bytes(100))
+    with pytest.raises(CertificateError, match="cannot be read"):
+        certificates.read(path)
+    # The files that macOS adds are not the log.
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("logs/noise_0.5", log)
+        archive.writestr("__MACOSX/logs/._noise_0.5", b"?")
+    assert len(certificates.read(path).rows) == 1
 
 
 def test_more_rows_than_any_data_set_needs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificate_file, "MOST_IMAGES", 3)
+    monkeypatch.setattr(certificate_parse, "MOST_IMAGES", 3)
     assert len(certificates.read(cohen_log(tmp_path / "log", [0.5] * 3)).rows) == 3
     with pytest.raises(CertificateError, match="more than 3 rows"):
         certificates.read(cohen_log(tmp_path / "log", [0.5] * 4))

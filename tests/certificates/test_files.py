@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import csv
 import gzip
@@ -22,6 +23,7 @@ from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.noise import GAUSSIAN
 from smoothmix.stats.binomial import lower_bound
 from smoothmix.stats.guarantees import FixedDraws
+from tests.helpers.certificates import zipped
 
 HOW = Certification(sigma=0.5, guarantee=FixedDraws(n0=10, n=1000, alpha=0.001))
 SETTINGS = FileSettings(
@@ -220,11 +222,98 @@ def test_logs_with_quirks_are_read(tmp_path: Path, text: str) -> None:
 
 
 def test_compressed_logs_are_read(tmp_path: Path) -> None:
-    (tmp_path / "log.gz").write_bytes(gzip.compress(FIELD_LOG.encode()))
-    (tmp_path / "log.xz").write_bytes(lzma.compress(FIELD_LOG.encode()))
-    assert (
-        certificates.read(tmp_path / "log.gz").rows == certificates.read(tmp_path / "log.xz").rows
-    )
+    content = FIELD_LOG.encode()
+    (tmp_path / "log").write_bytes(content)
+    plain = certificates.read(tmp_path / "log").rows
+    packed = {
+        "gz": gzip.compress(content),
+        "xz": lzma.compress(content),
+        "bz2": bz2.compress(content),
+        "zip": zipped(content),
+    }
+    for ending, data in packed.items():
+        (tmp_path / f"log.{ending}").write_bytes(data)
+        assert certificates.read(tmp_path / f"log.{ending}").rows == plain
+        (tmp_path / ending).mkdir()
+        (tmp_path / ending / f"certificates.tsv.{ending}").write_bytes(data)
+        assert certificates.read(tmp_path / ending).rows == plain
+
+
+WITHOUT_TIME = "idx\tlabel\tpredict\tradius\tcorrect\n0\t7\t7\t1.52\t1\n20\t9\t-1\t0.0\t0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + FIELD_LOG,
+        "\n \n" + FIELD_LOG.replace("\n", "\n\n\t\n") + "\n\n",
+        WITHOUT_TIME,
+        FIELD_LOG.replace("idx\t", " idx \t"),
+    ],
+    ids=["a mark of the encoding", "blank lines", "no time", "spaces in the header"],
+)
+def test_logs_that_passed_through_other_tools_are_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "log").write_text(text)
+    file = certificates.read(tmp_path / "log")
+    assert [(row.idx, row.predict, row.radius) for row in file.rows] == [
+        (0, 7, 1.52),
+        (20, -1, 0.0),
+    ]
+    assert file.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("separator", "name"),
+    [(",", "commas"), (";", "semicolons"), ("  ", "spaces"), ("|", "vertical bars")],
+)
+def test_other_separators_are_found_and_said(tmp_path: Path, separator: str, name: str) -> None:
+    # A duration of more than a day holds a comma and spaces.
+    text = FIELD_LOG.replace("0:00:03.5", "1 day, 0:00:03.5").replace("\t", separator)
+    (tmp_path / "log").write_text(text)
+    file = certificates.read(tmp_path / "log")
+    assert [(row.idx, row.radius) for row in file.rows] == [(0, 1.52), (20, 0.0)]
+    assert file.notes == (f"its columns are separated by {name}, not by tabs",)
+    assert file.rows[0].seconds == 86_403.5
+
+
+def test_blank_lines_do_not_shift_the_numbers_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("\n" + FIELD_LOG + "\n30\t1\t1\tx\t1\t1\n")
+    with pytest.raises(CertificateError, match="line 6: radius must be a number"):
+        certificates.read(tmp_path / "log")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "log: is empty; certification writes the first line together with the first image"),
+        ("\n\n", "log: is empty"),
+        (FIELD_LOG + FIELD_LOG, "line 4: a second header; two logs seem to be in one file"),
+        (FIELD_LOG + WITHOUT_TIME, "line 4: a second header"),
+        (
+            FIELD_LOG.replace("label", "radius", 1).replace("time", "label", 1),
+            "line 1: the column radius is there 2 times; remove all but the right one",
+        ),
+        ("hello\n", r"no column idx, label, .*the first line must name the columns idx, label"),
+        (",".join(certificates.COLUMNS) + "\n", "with votes must be separated by tabs"),
+    ],
+)
+def test_files_that_cannot_be_read_get_a_sentence_that_helps(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(CertificateError, match=sentence):
+        certificates.read(tmp_path / "log")
+
+
+def test_a_folder_without_certificates_gets_a_sentence_that_helps(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such certificate file; the folder is empty"):
+        certificates.read(tmp_path)
+    (tmp_path / "cohen").mkdir()
+    with pytest.raises(UsageError, match="the folder holds 1 folder: name the runs or logs in"):
+        certificates.read(tmp_path)
+    (tmp_path / "noise_0.50").write_text(FIELD_LOG)
+    with pytest.raises(UsageError, match=r"name a log in the folder itself.*: noise_0.50"):
+        certificates.read(tmp_path)
 
 
 def test_a_cut_last_line_is_left_out_and_said(tmp_path: Path) -> None:

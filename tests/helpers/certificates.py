@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,14 @@ from smoothmix.config import RunConfig
 from tests.helpers.guarantees import certification_of
 
 COHEN_HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+
+
+def zipped(content: bytes, name: str = "log") -> bytes:
+    """A .zip archive with one file."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return stream.getvalue()
 
 
 def cohen_log(path: Path, radii: list[object], *, predict: list[int] | None = None) -> Path:

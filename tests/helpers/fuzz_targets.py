@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -46,7 +47,7 @@ from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.networks import import_checkpoint, load_weights
 from smoothmix.report.sections import read_section
 from smoothmix.training.checkpoint import load_state
-from tests.helpers.certificates import COHEN_HEADER, our_file
+from tests.helpers.certificates import COHEN_HEADER, our_file, zipped
 from tests.helpers.fuzz_mutations import mutate
 
 LONGEST_SENTENCE = 2000
@@ -352,6 +353,8 @@ TARGETS = {
     "log-xz": Target(
         "noise_0.50_1.xz", field_rows, read_certificates, lambda data: lzma.compress(data, preset=0)
     ),
+    "log-bz2": Target("noise_0.50_1.bz2", field_rows, read_certificates, bz2.compress),
+    "log-zip": Target("noise_0.50_1.zip", field_rows, read_certificates, zipped),
     "certificates-toml": Target("certificates.toml", our_settings, read_settings, bytes, WITH_ROWS),
     "partial-votes": Target(
         "certificates.partial-votes", journal_records, read_journal, with_checksums

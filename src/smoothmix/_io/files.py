@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
 import os
 import secrets
 from collections.abc import Iterator
@@ -11,12 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from smoothmix.errors import SmoothmixError
-
-XZ_STREAMS = 64
-"""Most streams that one .xz file may consist of: reading many takes quadratic time."""
-
-XZ_MEMORY = 2**27
-"""Bytes that unpacking a stream may take; `xz -9` needs half of it."""
 
 
 class FileTooLargeError(SmoothmixError):
@@ -68,43 +60,14 @@ def read_limited(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises `FileTooLargeError` if there are more than `limit`."""
     # The size is not asked for, since a pipe or a device has none.
     with path.open("rb") as file:
-        return _within_limit(file.read(limit + 1), path, limit)
+        return within_limit(file.read(limit + 1), path, limit)
 
 
-def read_unpacked(path: Path, limit: int) -> bytes:
-    """The bytes of a file, unpacked if its name ends in .gz or .xz, with the same limit.
-
-    The limit holds for the unpacked bytes: a small file may unpack to any size.
-    """
-    if path.suffix == ".gz":
-        with gzip.open(path) as stream:
-            return _within_limit(stream.read(limit + 1), path, limit)
-    content = read_limited(path, limit)
-    if path.suffix == ".xz":
-        return _within_limit(_unpack_xz(content, limit), path, limit)
-    return content
-
-
-def _within_limit(content: bytes, path: Path, limit: int) -> bytes:
+def within_limit(content: bytes, path: Path, limit: int) -> bytes:
+    """The content again; raises `FileTooLargeError` if it has more than `limit` bytes."""
     if len(content) > limit:
         raise FileTooLargeError(path, limit)
     return content
-
-
-def _unpack_xz(packed: bytes, limit: int) -> bytes:
-    """The streams of an .xz file one after another, at most one byte more than `limit`."""
-    content = b""
-    for _ in range(XZ_STREAMS):
-        stream = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
-        content += stream.decompress(packed, max_length=limit + 1 - len(content))
-        if len(content) > limit:
-            return content
-        if not stream.eof:
-            raise EOFError("it ends in the middle of a stream")
-        packed = stream.unused_data.lstrip(b"\0")
-        if not packed:
-            return content
-    raise lzma.LZMAError(f"more than {XZ_STREAMS} streams")
 
 
 def _flush_to_disk(path: Path) -> None:

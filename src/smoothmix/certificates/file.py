@@ -6,11 +6,9 @@ after the last whole row.
 
 from __future__ import annotations
 
-import lzma
 import os
 import time
 import warnings
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,11 +19,13 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix._io.files import FileTooLargeError, read_unpacked
+from smoothmix._io.files import FileTooLargeError
 from smoothmix._io.locks import exclusive
-from smoothmix.certificates.row import COHEN_COLUMNS, COLUMNS, Certificate, from_cells, to_line
+from smoothmix._io.text import counted
+from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
+from smoothmix.certificates.parse import parse
+from smoothmix.certificates.row import COLUMNS, Certificate, to_line
 from smoothmix.certificates.settings import (
-    MOST_IMAGES,
     FileSettings,
     joined_versions,
     load_settings,
@@ -40,6 +40,9 @@ from smoothmix.runs.folder import RunFolder
 
 HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
+FILES_NAMED = 3
+"""Files that a message names where a folder was given."""
+
 LARGEST_FILE = 2**28
 """Bytes, unpacked: twice what ImageNet's validation split takes with votes for 100 classes."""
 
@@ -81,117 +84,64 @@ class Certificates:
 def read(path: Path) -> Certificates:
     """The certificates in a file, a run folder or `zoo:NAME`.
 
-    A file is one of ours or a Cohen-style log, also packed as .gz or .xz.
+    A file is one of ours or a Cohen-style log, also packed as .gz, .bz2, .xz or .zip.
     """
     # `zoo:NAME` arrives as a path too, since commands take both in one place.
     path = zoo.resolved(path)
     if path.is_dir():
         path = _file_in(path)
     settings = load_settings(path)
-    rows, notes = _parse(_text(path), path)
+    rows, notes = parse(_text(path), path)
     return Certificates(path, tuple(rows), settings, tuple(notes))
 
 
 def _file_in(folder: Path) -> Path:
     """The certificate file of a run folder, packed or not."""
-    plain = folder / "certificates.tsv"
-    for path in (plain, folder / "certificates.tsv.gz", folder / "certificates.tsv.xz"):
+    for ending in ("", *PACKED):
+        path = folder / f"certificates.tsv{ending}"
         if path.exists():
             return path
-    return plain
+    raise _missing(folder / "certificates.tsv")
+
+
+def _missing(path: Path) -> UsageError:
+    """The error for a certificate file that does not exist, with what to do about it."""
+    problem = f"{path}: there is no such certificate file"
+    if path.name != "certificates.tsv" or not path.parent.is_dir():
+        return UsageError(problem)
+    if RunFolder(path.parent).weights.exists():
+        return UsageError(f"{problem}; certify it first: smoothmix certify {path.parent}")
+    return UsageError(f"{problem}; {_files_instead(path.parent)}")
+
+
+def _files_instead(folder: Path) -> str:
+    """What to name instead of a folder that holds no certificates of its own."""
+    names = []
+    folders = 0
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            folders += 1
+        elif not path.name.startswith("."):
+            names.append(path.name)
+    if names:
+        listed = ", ".join(names[:FILES_NAMED])
+        return f"name a log in the folder itself, if it is one of these: {listed}"
+    if folders:
+        return f"the folder holds {counted(folders, 'folder')}: name the runs or logs in them"
+    return "the folder is empty"
 
 
 def _text(path: Path) -> str:
     try:
-        return read_unpacked(path, LARGEST_FILE).decode()
+        # Some editors begin a file with a mark of its encoding, which utf-8-sig leaves out.
+        return read_unpacked(path, LARGEST_FILE).decode("utf-8-sig")
     except FileTooLargeError as error:
         raise CertificateError(str(error)) from None
     except FileNotFoundError:
-        advice = ""
-        if path.name == "certificates.tsv" and RunFolder(path.parent).weights.exists():
-            advice = f"; certify it first: smoothmix certify {path.parent}"
-        raise UsageError(f"{path}: there is no such certificate file{advice}") from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise _missing(path) from None
+    except (*UNPACK_ERRORS, UnicodeDecodeError) as error:
         reason = str(error) or type(error).__name__
         raise CertificateError(f"{path}: cannot be read ({reason})") from error
-
-
-def _parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
-    header: list[str] = []
-    rows: list[Certificate] = []
-    notes: list[str] = []
-    line_of: dict[int, int] = {}
-    for number, (line, whole) in enumerate(_lines(text), start=1):
-        if number == 1:
-            header = line.removesuffix("\r").split("\t")
-            _check_header(header, path)
-            continue
-        where = f"{path}, line {number}"
-        if whole:
-            row: Certificate | None = _parse_line(line, header, where)
-        else:
-            row = _parse_last_line(line, header, where)
-        if row is None:
-            notes.append(f"line {number} is cut off and was left out")
-            continue
-        if row.idx in line_of:
-            raise CertificateError(
-                f"{where}: image {row.idx} has a row already, in line {line_of[row.idx]}"
-            )
-        line_of[row.idx] = number
-        rows.append(row)
-        # A small packed file may hold rows without end.
-        if len(rows) > MOST_IMAGES:
-            raise CertificateError(
-                f"{path}: holds more than {MOST_IMAGES:,} rows, which no data set needs"
-            )
-    return rows, notes
-
-
-def _lines(text: str) -> Iterator[tuple[str, bool]]:
-    """The lines, and whether each ends with a newline."""
-    # One by one: a hostile file may have more lines than fit into memory as a list.
-    start = 0
-    while (end := text.find("\n", start)) >= 0:
-        yield text[start:end], True
-        start = end + 1
-    if start < len(text) or not text:
-        yield text[start:], False
-
-
-def _parse_last_line(line: str, header: list[str], where: str) -> Certificate | None:
-    """The row in a last line without a newline; None where the line was cut off."""
-    # Our own writer always ends a row with a newline, so this one was being written when the run
-    # died, and its votes may be cut off too. Logs of other tools often lack the last newline.
-    if "counts" in header:
-        return None
-    try:
-        return _parse_line(line, header, where)
-    except CertificateError:
-        is_complete = line.count("\t") >= len(header) - 1
-        if is_complete:
-            raise
-        return None
-
-
-def _check_header(header: list[str], path: Path) -> None:
-    # Votes tell our files from logs of other tools. Columns may stand in any order.
-    expected = COLUMNS if "counts" in header else COHEN_COLUMNS
-    lacking = [name for name in expected if name not in header]
-    if lacking:
-        raise CertificateError(
-            f"{path}, line 1: not a certificate file (no column {', '.join(lacking)})"
-        )
-
-
-def _parse_line(line: str, header: list[str], where: str) -> Certificate:
-    cells = line.removesuffix("\r").split("\t")
-    if len(cells) != len(header):
-        raise CertificateError(f"{where}: {len(cells)} columns, where the header has {len(header)}")
-    try:
-        return from_cells(dict(zip(header, cells, strict=True)))
-    except ValueError as error:
-        raise CertificateError(f"{where}: {error}") from None
 
 
 @final

@@ -14,6 +14,7 @@ import tomli_w
 
 from smoothmix._io.files import atomic_write
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
+from smoothmix._io.unpacking import without_packing
 from smoothmix.certificates.certification import Certification
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
@@ -267,8 +268,8 @@ def _table(value: object, where: str, key: str) -> Mapping[str, Any]:
 
 
 def settings_path(path: Path) -> Path:
-    """The settings of a certificate file: certificates.toml beside certificates.tsv(.gz, .xz)."""
-    name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".tsv")
+    """The settings of a certificate file: certificates.toml beside certificates.tsv (.xz)."""
+    name = without_packing(path.name).removesuffix(".tsv")
     return path.with_name(f"{name}.toml")
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix._io.files import atomic_write, read_unpacked
+from smoothmix._io.files import atomic_write
+from smoothmix._io.unpacking import UNPACK_ERRORS, read_unpacked
 from smoothmix.analysis import Estimate, Measured, mean, metrics, paper_rounded
 from smoothmix.errors import CertificateError, UsageError
 
@@ -157,7 +158,7 @@ def load_published(path: Path) -> dict[str, list[PublishedRun]]:
         for row, seed, idx, label, predict, radius in lines:
             images = by_run.setdefault((row, int(seed)), [])
             images.append((int(idx), int(label), int(predict), float(radius)))
-    except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
+    except (*UNPACK_ERRORS, ValueError) as error:
         raise CertificateError(f"{path}: cannot be read ({error})") from error
     runs: dict[str, list[PublishedRun]] = {}
     for (row, _), images in by_run.items():
