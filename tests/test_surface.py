@@ -176,8 +176,8 @@ PUBLIC = {
         "state_hash"
     ),
     "noise": (
-        "Domain DrawRange GAUSSIAN GaussianNoise LaplaceNoise NOISES Noise UniformNoise "
-        "fresh_seed make_noise standard_normal stream"
+        "Domain DrawRange GAUSSIAN GaussianNoise GridNoise LaplaceNoise NOISES Noise Noisy "
+        "UniformNoise fresh_seed make_noise standard_normal stream"
     ),
     "plots": (
         "COLUMN_WIDTH FIGURES FORMATS FULL_WIDTH accuracy_against_acr certified_accuracy "

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scipy.stats import ncx2, norm
 
 from smoothmix.errors import UsageError
-from smoothmix.noise import NOISES
 from smoothmix.stats.input_dependent import (
     WorstCase,
     log_worst_case,
@@ -279,7 +278,7 @@ def test_the_table_has_a_row_for_each_question_whatever_else_is_asked() -> None:
     rows = table(ratios=[0.8, 1.0], dimensions=[10, 784], draws=1100, seed=3)
     assert [(row.noise, row.dimension, row.ratio) for row in rows] == [
         (noise, dimension, ratio)
-        for noise in NOISES
+        for noise in ("gaussian", "uniform", "laplace")
         for dimension in (10, 784)
         for ratio in (0.8, 1.0)
     ]

@@ -158,7 +158,7 @@ class Sampler:
         draw_range = DrawRange(self.seed, draws.domain, draws.index, start, count)
         noisy = self.noise.noisy_images(image.numpy(), draw_range, sigma=self.sigma)
         try:
-            logits = self.network(torch.from_numpy(noisy))
+            logits = self.network(torch.from_numpy(noisy.pixels))
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             first_line = next(iter(str(error).splitlines()), "")

@@ -1,8 +1,9 @@
 """Noise distributions, and random numbers by address. No torch."""
 
 from smoothmix.errors import UsageError
-from smoothmix.noise.base import Noise
+from smoothmix.noise.base import Noise, Noisy
 from smoothmix.noise.gaussian import GaussianNoise
+from smoothmix.noise.grid import GridNoise
 from smoothmix.noise.l1 import LaplaceNoise, UniformNoise
 from smoothmix.noise.streams import Domain, DrawRange, fresh_seed, standard_normal, stream
 from smoothmix.registry import ClassRegistry
@@ -13,8 +14,10 @@ __all__ = [
     "Domain",
     "DrawRange",
     "GaussianNoise",
+    "GridNoise",
     "LaplaceNoise",
     "Noise",
+    "Noisy",
     "UniformNoise",
     "fresh_seed",
     "make_noise",
@@ -28,6 +31,7 @@ NOISES: ClassRegistry[Noise] = ClassRegistry(
     group="smoothmix.noises",
     own={
         "gaussian": GaussianNoise,
+        "grid": GridNoise,
         "uniform": UniformNoise,
         "laplace": LaplaceNoise,
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -16,6 +16,17 @@ from smoothmix.noise.streams import DrawRange, Pixels, fill_draws
 from smoothmix.registry import address_of
 
 Floats = NDArray[np.float64]
+
+
+class Noisy(NamedTuple):
+    """Noisy images, and which of them are not to be trusted."""
+
+    pixels: Pixels
+    """An array [count, channels, height, width]."""
+
+    ambiguous: NDArray[np.int64]
+    """Positions of the draws whose random bits do not determine their value: they are votes for
+    nobody. Empty for noise in floats."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +92,8 @@ class Noise(ABC):
         noise *= np.float32(sigma)
         return noise
 
-    def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Pixels:
-        """The image with each of these draws added to it, as an array [count, *image.shape]."""
-        noisy = self.sample(draws, image.shape, sigma=sigma)
-        noisy += image
-        return noisy
+    def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Noisy:
+        """The image with each of these draws added to it."""
+        pixels = self.sample(draws, image.shape, sigma=sigma)
+        pixels += image
+        return Noisy(pixels, np.empty(0, dtype=np.int64))
