@@ -33,9 +33,9 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
-        _flush_to_disk(temporary)
+        flush_to_disk(temporary)
         temporary.replace(target)
-        _flush_to_disk(target.parent)
+        flush_to_disk(target.parent)
     except OSError as error:
         # The system does not name the file when a write finds no room.
         error.filename = error.filename or os.fspath(path)
@@ -70,7 +70,7 @@ def within_limit(content: bytes, path: Path, limit: int) -> bytes:
     return content
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Have the operating system write a file, or the names in a folder, to the disk."""
     flags = os.O_RDWR
     if path.is_dir():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from smoothmix.certificates.seeds import DEFAULT_SEED, Seed, require_any_seed
 from smoothmix.config import (
     Precision,
     require,
     require_precision,
-    require_seed,
     require_sigma,
     require_whole,
 )
@@ -35,7 +35,7 @@ class Certification:
     noise: Noise = GAUSSIAN
     """Distribution of the noise."""
 
-    seed: int = 0
+    seed: Seed = DEFAULT_SEED
     """Decides all noise, together with the index of the image and the number of the draw."""
 
     batch: int = 256
@@ -49,7 +49,7 @@ class Certification:
 
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
-        require_seed(self.seed)
+        require_any_seed(self.seed)
         require_whole("batch", self.batch)
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
         require_precision(self.precision)

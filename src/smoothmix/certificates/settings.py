@@ -16,6 +16,7 @@ from smoothmix._io.files import atomic_write
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
 from smoothmix._io.unpacking import without_packing
 from smoothmix.certificates.certification import Certification
+from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_value
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
@@ -137,7 +138,8 @@ class _CertificationTable:
     n0: int = 100
     n: int = 100_000
     alpha: float = 0.001
-    seed: int = 0
+    # Holds the place in the file's order; `seeds` reads and writes the value, which may be a table.
+    seed: int = DEFAULT_SEED
     block: int = 256
     precision: Precision = "fp32"
     skip_wrong: bool = False
@@ -160,13 +162,13 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
             shared[name] = own_fields.pop(name)
     recorded = _CertificationTable(
         sigma=certification.sigma,
-        seed=certification.seed,
         block=certification.batch,
         precision=certification.precision,
         skip_wrong=certification.skip_wrong,
         **shared,
     )
-    tables: dict[str, Any] = {"certification": to_toml_value(recorded), "mode": guarantee.mode}
+    numbers = to_toml_value(recorded) | {"seed": seed_to_value(certification.seed)}
+    tables: dict[str, Any] = {"certification": numbers, "mode": guarantee.mode}
     if "stopping" in own_fields:
         tables["stopping"] = own_fields.pop("stopping")
     # Only guarantees and noises from outside, or with settings, need tables of their own.
@@ -184,11 +186,9 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
 def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
     """The settings in the tables of a TOML file; what makes no sense is refused by file and key."""
     others = dict(tables)
-    recorded = from_table(
-        _CertificationTable,
-        _table(others.pop("certification", {}), where, "certification"),
-        where=f"{where}: certification",
-    )
+    numbers = dict(_table(others.pop("certification", {}), where, "certification"))
+    seed_value = numbers.pop("seed", DEFAULT_SEED)
+    recorded = from_table(_CertificationTable, numbers, where=f"{where}: certification")
     guarantee = _guarantee(
         recorded,
         mode=others.pop("mode", FixedDraws.mode),
@@ -202,7 +202,7 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
             sigma=recorded.sigma,
             guarantee=guarantee,
             noise=_noise(distribution, where=where),
-            seed=recorded.seed,
+            seed=seed_from_value(seed_value),
             batch=recorded.block,
             precision=recorded.precision,
             skip_wrong=recorded.skip_wrong,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.certificates import Certificate, Certification, dense
+from smoothmix.certificates.seeds import Seed, generator_key, require_any_seed
 from smoothmix.certify.loop import ImageToCertify, certified_rows
 from smoothmix.config import (
     Engine,
@@ -22,7 +23,6 @@ from smoothmix.config import (
     require,
     require_engine,
     require_precision,
-    require_seed,
     require_sigma,
     require_whole,
 )
@@ -123,13 +123,15 @@ class Smoothed:
         )
 
     @contextmanager
-    def open(self, shape: Sequence[int], *, seed: int) -> Iterator[Sampler]:
+    def open(self, shape: Sequence[int], *, seed: Seed) -> Iterator[Sampler]:
         """The classifier ready to count votes for images of one shape, with the noise of one seed.
 
         Preparing a network takes several forward passes and a trace of its layers: open it once,
         and hand the sampler on. The worker threads end with the context.
         """
-        require_seed(seed)
+        require_any_seed(seed)
+        # Before the network is prepared: a secret seed may lack its file.
+        key = generator_key(seed)
         with one_thread_per_forward() as threads:
             network = prepare_network(
                 self.model,
@@ -153,7 +155,7 @@ class Smoothed:
                     sigma=self.sigma,
                     noise=self.noise,
                     num_classes=self.num_classes,
-                    seed=seed,
+                    seed=key,
                     batch=self.batch,
                 )
             finally:
@@ -182,11 +184,12 @@ class Smoothed:
         the same seed and number. Give each batch of a larger set its own numbers (or its own seed):
         otherwise their certificates share noise, and err together.
         """
+        drawn_with = seed_or_fresh(seed)
         certification = Certification(
             sigma=self.sigma,
             guarantee=_chosen_guarantee(n0=n0, n=n, alpha=alpha, stopping=stopping),
             noise=self.noise,
-            seed=seed_or_fresh(seed),
+            seed=drawn_with,
             batch=self.batch,
         )
         certification.require_reach()
@@ -195,9 +198,9 @@ class Smoothed:
         for number, pixels in zip(_image_numbers(index, images), images, strict=True):
             # The true class is not known here; 0 stands for it, and no result depends on it.
             batch.append(ImageToCertify(index=number, label=0, pixels=pixels))
-        with self.open(images.shape[1:], seed=certification.seed) as sampler:
+        with self.open(images.shape[1:], seed=drawn_with) as sampler:
             rows = list(certified_rows(sampler, batch, certification))
-        return _as_tensors(rows, self.num_classes, certification.seed)
+        return _as_tensors(rows, self.num_classes, drawn_with)
 
     def predict(
         self,

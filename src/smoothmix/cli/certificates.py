@@ -18,15 +18,18 @@ app = App(help="Check, merge, recompute or export certificate files.")
 
 
 @app.command
-def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
+def verify(*files: Annotated[Path, Parameter(required=True)], seed_file: Path | None = None) -> int:
     """Compute every radius again from the votes, and report what does not follow from them.
 
     Parameters
     ----------
     files
         Certificate files (or their run folders, or zoo:NAME), or Cohen-style logs.
+    seed_file
+        The published file of a secret seed, to be checked against the commitment in the files.
     """
     from smoothmix import certificates
+    from smoothmix.certificates.secret_seeds import seed_report
     from smoothmix.certificates.tools import some
 
     failed = False
@@ -40,6 +43,8 @@ def verify(*files: Annotated[Path, Parameter(required=True)]) -> int:
             print(f"{path}: {note}")
         if found.missing:
             print(f"{path}: not finished, {some(found.missing)} still missing")
+        if file.settings is not None:
+            print(f"{path}: {seed_report(file.settings, seed_file)}")
         print(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
     return int(failed)
 

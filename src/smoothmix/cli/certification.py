@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import AnytimeOptions, NetworkOptions
+from smoothmix.cli.options import AnytimeOptions, NetworkOptions, SeedOptions
 from smoothmix.cli.output import echo, progress
 from smoothmix.config import FUSED, Engine, require
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Certification
+    from smoothmix.certificates.seeds import Seed
     from smoothmix.certificates.selection import Selection
     from smoothmix.certify.loop import TimeLimit
     from smoothmix.certify.workers import Outcome
@@ -61,6 +62,31 @@ def chosen_guarantee(
     if timed and not kind.holds_at_any_time:
         raise foreign_options([*options.given(), *timed], mode=Anytime.mode)
     return kind.from_options(options)
+
+
+def chosen_seed(options: SeedOptions, path: Path, *, is_shard: bool) -> Seed:
+    """The seed that the options ask for; a secret one is read from its file, or made.
+
+    `is_shard` says that `path` is the file of one shard, which is merged with others later.
+    """
+    from smoothmix.certificates.secret_seeds import secret_seed_for
+    from smoothmix.certificates.seeds import DEFAULT_SEED, DerivedSeed
+
+    if options.seed_from is not None:
+        return DerivedSeed(options.seed_from)
+    if options.seed is None:
+        return DEFAULT_SEED
+    if options.seed != "secret":
+        return options.seed
+    require(
+        not is_shard or options.seed_file is not None,
+        "shards that are merged later must share their secret seed: name its file by --seed-file "
+        "for each of them",
+    )
+    seed, note = secret_seed_for(path, seed_file=options.seed_file)
+    if current_world().is_main:
+        echo(f"note: {note}")
+    return seed
 
 
 def note_without_rules(guarantee: Guarantee) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
@@ -15,12 +16,19 @@ from smoothmix._process.world import current_world
 from smoothmix.cli.certification import (
     certify_with_progress,
     chosen_guarantee,
+    chosen_seed,
     file_name,
     note_without_rules,
     require_in_reach,
     require_same_images,
 )
-from smoothmix.cli.options import AnytimeOptions, ImageOptions, NetworkOptions, parse_numbers
+from smoothmix.cli.options import (
+    AnytimeOptions,
+    ImageOptions,
+    NetworkOptions,
+    SeedOptions,
+    parse_numbers,
+)
 from smoothmix.cli.output import NothingSavedError, echo, table
 from smoothmix.config import require
 
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
 NETWORK = NetworkOptions()
 IMAGES = ImageOptions()
 ANYTIME = AnytimeOptions()
+SEEDS = SeedOptions()
 
 RADIUS_STEP = 0.25
 LARGEST_SHOWN_RADIUS = 2.5
@@ -47,7 +56,7 @@ def certify(
     n: int = 100_000,
     alpha: float = 0.001,
     radius: float | None = None,
-    seed: int = 0,
+    seeds: SeedOptions = SEEDS,
     shard: str | None = None,
     skip_wrong: Annotated[bool, Parameter(negative="")] = False,
     stop_abstaining: Annotated[bool, Parameter(negative="")] = False,
@@ -75,9 +84,6 @@ def certify(
     radius
         A radius of interest: refused at once if n and alpha can never reach it, and shown in the
         summary.
-    seed
-        Decides the noise. If you chose the model by its certificates, certify again with another
-        seed and --out.
     shard
         Certify some shards of the images only: 2/3 is every third from the second on, 3,4/8 are two
         of eight. Each shard has its own file; the command that finishes the last one merges them.
@@ -119,7 +125,6 @@ def certify(
         sigma=choose_sigma(loaded, network.sigma),
         guarantee=chosen_guarantee(mode, options, anytime, path),
         noise=make_noise(network.noise),
-        seed=seed,
         batch=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
@@ -129,6 +134,9 @@ def certify(
     dataset = choose_data(loaded, images)
     if anytime.extend:
         require_same_images(path, selection, network)
+    # After all checks: a new secret seed is written to a file.
+    seed = chosen_seed(seeds, path, is_shard=bool(shard_file))
+    certification = replace(certification, seed=seed)
     outcome = certify_with_progress(
         loaded,
         dataset,

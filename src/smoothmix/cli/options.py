@@ -156,6 +156,36 @@ class NetworkOptions(ModelOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class SeedOptions:
+    """What decides the noise of certificates."""
+
+    seed: int | Literal["secret"] | None = None
+    """Decides the noise. By default 0, which is public: anyone can draw the votes again, but could
+    also have prepared inputs or weights for it. secret draws 256 bits from the system's entropy
+    into a file of their own, and records a commitment to them. If you chose the model by its
+    certificates, certify again with another seed and --out."""
+
+    seed_from: str | None = None
+    """Derive a public seed from this text (SHA-256), such as a public value that was not known
+    when the model was fixed; the text is recorded."""
+
+    seed_file: Path | None = None
+    """The file of the secret seed; by default something.secret-seed beside something.tsv. It is
+    made if there are no certificates yet, and needed to resume, extend or redraw them."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.seed is None or self.seed_from is None,
+            "--seed-from derives the seed: leave --seed out",
+        )
+        require(
+            self.seed_file is None or self.seed == "secret",
+            "--seed-file goes with --seed secret",
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class AnytimeOptions:
     """When an image has enough draws; all of these need --mode anytime."""
 

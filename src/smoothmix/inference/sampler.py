@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 import numpy as np
@@ -59,7 +59,8 @@ class Sampler:
     """Forward passes that run side by side."""
     sigma: float
     num_classes: int
-    seed: int
+    # Not shown: it may be the key of a secret seed.
+    seed: int = field(repr=False)
     batch: int
     """Draws per forward pass."""
     noise: Noise = GAUSSIAN

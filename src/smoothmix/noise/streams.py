@@ -1,17 +1,17 @@
 """Random numbers by address: a draw depends on its purpose, never on what was drawn before it.
 
 All numbers come from the counter-based generator Philox (Salmon et al., 2011). The seed is its
-128-bit key, and the address (domain, item, number of the stream) is the upper part of its 256-bit counter.
-Two addresses never share a number: their streams are disjoint by construction, not by the luck of
-a hash. numpy's Ziggurat turns them into normal deviates, nearly all by integer arithmetic and a
-table, so that they do not depend on the vector unit of the processor.
+128-bit key, and the address (domain, item, number of the stream) is the upper part of its 256-bit
+counter. Two addresses never share a number: their streams are disjoint by construction, not by the
+luck of a hash. numpy's Ziggurat turns them into normal deviates, nearly all by integer arithmetic
+and a table, so that they do not depend on the vector unit of the processor.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -55,7 +55,8 @@ class Domain(IntEnum):
 class DrawRange:
     """Draws `first` to `first + count - 1` of one item."""
 
-    seed: int
+    # Not shown: it may be the key of a secret seed.
+    seed: int = field(repr=False)
     """Key of the generator: a public seed, or the 128 bits that a secret one gives."""
 
     domain: Domain

@@ -9,6 +9,8 @@ from pathlib import Path
 from smoothmix import presets
 from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings, settings_path
+from smoothmix.certificates.secret_seeds import seed_path
+from smoothmix.certificates.seeds import SecretSeed, seed_options
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
 from smoothmix.noise import GAUSSIAN
@@ -17,6 +19,8 @@ from smoothmix.runs.plan import make_config
 from smoothmix.runs.zoo import is_zoo
 
 Options = dict[str, object]
+
+NAME = "certificates.tsv"
 
 
 def commands(measured: Measured) -> list[str]:
@@ -31,15 +35,15 @@ def commands(measured: Measured) -> list[str]:
     if config and not _was_imported(config):
         found = [train_command(config, folder)]
         if settings:
-            found.append(certify_command(settings, [str(again)], again / "certificates.tsv"))
+            found.append(certify_command(measured, settings, [str(again)], again / NAME))
         return found
     if settings is None:
         return []
     out = measured.path.with_name(f"{settings_path(measured.path).stem}-again.tsv")
     # An imported run cannot be trained again: its own weights are certified.
     if config:
-        return [certify_command(settings, [str(folder)], out)]
-    return [certify_command(settings, _own_network(settings), out)]
+        return [certify_command(measured, settings, [str(folder)], out)]
+    return [certify_command(measured, settings, _own_network(settings), out)]
 
 
 def _was_imported(config: RunConfig) -> bool:
@@ -109,7 +113,9 @@ def _flags(options: Mapping[str, object]) -> list[str]:
     return words
 
 
-def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -> str:
+def certify_command(
+    measured: Measured, settings: FileSettings, source: Sequence[str], path: Path
+) -> str:
     """`smoothmix certify` with every option that is not at its default."""
     certification = settings.certification
     options: Options = {"data": settings.data}
@@ -120,7 +126,9 @@ def certify_command(settings: FileSettings, source: Sequence[str], path: Path) -
         options["noise"] = certification.noise.name
     options |= certification.guarantee.options()
     stop_abstaining = options.pop("stop_abstaining", False)
-    options["seed"] = certification.seed
+    options |= seed_options(certification.seed)
+    if isinstance(certification.seed, SecretSeed):
+        options["seed_file"] = seed_path(measured.path)
     # Rounding depends on the batch, so that other votes may result from another one.
     options["batch"] = certification.batch
     if certification.precision != "fp32":

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings
+from smoothmix.certificates.seeds import seed_words
 from smoothmix.certificates.settings import to_tables
 from smoothmix.config import RunConfig
 
@@ -41,6 +42,7 @@ def _certification_settings(file_settings: FileSettings) -> dict[str, str]:
     settings = tables.pop("certification")
     # The file says `block` where everything else says batch.
     settings["batch"] = settings.pop("block")
+    settings["seed"] = seed_words(file_settings.certification.seed)
     for name, value in tables.items():
         if isinstance(value, dict):
             settings.update({f"{name} {inner}": each for inner, each in value.items()})
