@@ -7,7 +7,7 @@ set of blocks at once, with numpy's integer arithmetic.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,27 @@ LOW_HALF = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
 
 
+def key_words(seed: int) -> tuple[int, int]:
+    """The lower and the upper 64 bits of a 128-bit key; public seeds have no upper ones."""
+    # The value is not part of the message: it may be the key of a secret seed.
+    if not 0 <= seed < 2**128:
+        raise ValueError("seed must lie in [0, 2**128)")
+    return seed & MASK, seed >> 64
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where 2**64 blocks begin: the key, and the upper words of the counter."""
 
-    seed: int
+    # Not shown: it may be the key of a secret seed.
+    seed: int = field(repr=False)
     part: int
     item: int
     domain: int
 
     def key(self) -> Words:
         """The 128-bit key, as numpy wants it."""
-        return np.array([self.seed, 0], dtype=np.uint64)
+        return np.array(key_words(self.seed), dtype=np.uint64)
 
     def counter(self, block: int) -> Words:
         """The 256-bit counter that numpy's generator has before it makes a block."""
@@ -59,7 +68,7 @@ def scattered_blocks(address: Address, blocks: Words) -> Words:
     words = [blocks + np.uint64(1)]
     for upper in (address.part, address.item, address.domain):
         words.append(np.full_like(blocks, upper))
-    key = (address.seed, 0)
+    key = key_words(address.seed)
     for _ in range(ROUNDS):
         words = _round(words, key)
         key = ((key[0] + KEY_STEPS[0]) & MASK, (key[1] + KEY_STEPS[1]) & MASK)

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from smoothmix.noise.philox import key_words
+
 Pixels = NDArray[np.float32]
 
 Fill = Callable[[Generator, Pixels], object]
@@ -28,11 +30,6 @@ DRAWS_PER_STREAM = 32
 
 SCHEME = "philox4x64-ziggurat-32"
 """Name of this way to address Gaussian noise, recorded with every certificate file."""
-
-KEY_BITS = 128
-"""Bits of Philox's key. Public seeds have at most 64 and leave the rest at zero."""
-
-WORD = 2**64
 
 
 class Domain(IntEnum):
@@ -83,10 +80,7 @@ def stream(seed: int, domain: Domain, item: int = 0, number: int = 0) -> Generat
     >>> bool(stream(1, Domain.ORDER).random() == stream(1, Domain.ORDER).random())
     True
     """
-    # The value is not part of the message: it may be the key of a secret seed.
-    if not 0 <= seed < 2**KEY_BITS:
-        raise ValueError(f"seed must lie in [0, 2**{KEY_BITS})")
-    key = np.array([seed % WORD, seed // WORD], dtype=np.uint64)
+    key = np.array(key_words(seed), dtype=np.uint64)
     # The first word of the counter is left to the generator, which counts up there.
     counter = np.array([0, number, item, int(domain)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
