@@ -11,13 +11,15 @@ import pytest
 from smoothmix import certificates
 from smoothmix._io.locks import exclusive, is_held
 from smoothmix.certificates import read, writing
-from smoothmix.certificates.file import HEADER
+from smoothmix.certificates.file import header_of
+from smoothmix.certificates.row import COLUMNS
 from smoothmix.certificates.shards import split_run
 from smoothmix.errors import SmoothmixError, UsageError
 from tests.conftest import Run
 from tests.helpers.certification import run_settings
 
 SETTINGS = run_settings(maximum=3)
+HEADER = header_of(COLUMNS)
 
 
 @pytest.mark.parametrize(

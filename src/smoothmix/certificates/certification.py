@@ -13,7 +13,7 @@ from smoothmix.config import (
     require_sigma,
     require_whole,
 )
-from smoothmix.noise import GAUSSIAN, Noise
+from smoothmix.noise import GAUSSIAN, GridNoise, Noise
 from smoothmix.stats.guarantees import FixedDraws, Guarantee
 
 
@@ -58,6 +58,13 @@ class Certification:
     def largest_radius(self) -> float:
         """The largest radius that the draws can certify."""
         return self.guarantee.largest_radius(self.noise, sigma=self.sigma)
+
+    @property
+    def levels(self) -> int | None:
+        """Levels of the grid that pixels and noise lie on; None for noise in floats."""
+        if isinstance(self.noise, GridNoise):
+            return self.noise.levels
+        return None
 
     def require_reach(self, wanted: float = 0.0) -> None:
         """Refuse draws that can never certify the radius `wanted`; for 0, that certify nothing."""

@@ -24,7 +24,7 @@ from smoothmix._io.locks import exclusive
 from smoothmix._io.text import counted
 from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
 from smoothmix.certificates.parse import parse
-from smoothmix.certificates.row import COLUMNS, Certificate, to_line
+from smoothmix.certificates.row import COLUMNS, GRID_COLUMNS, Certificate, columns_of, to_line
 from smoothmix.certificates.settings import (
     FileSettings,
     joined_versions,
@@ -38,7 +38,6 @@ from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.runs import zoo
 from smoothmix.runs.folder import RunFolder
 
-HEADER = "\t".join(COLUMNS) + "\n"
 SECONDS_BETWEEN_SYNCS = 1.0
 FILES_NAMED = 3
 """Files that a message names where a folder was given."""
@@ -91,7 +90,7 @@ def read(path: Path) -> Certificates:
     if path.is_dir():
         path = _file_in(path)
     settings = load_settings(path)
-    rows, notes = parse(_text(path), path)
+    rows, notes = parse(_text(path), path, settings)
     return Certificates(path, tuple(rows), settings, tuple(notes))
 
 
@@ -144,6 +143,11 @@ def _text(path: Path) -> str:
         raise CertificateError(f"{path}: cannot be read ({reason})") from error
 
 
+def header_of(columns: Sequence[str]) -> str:
+    """The first line of a file with these columns."""
+    return "\t".join(columns) + "\n"
+
+
 @final
 class Writer:
     """Appends rows to a certificate file, in the order of the images of its settings."""
@@ -154,6 +158,7 @@ class Writer:
         self.file_settings = settings
         """The settings of the whole file, which may have more images than this run certifies."""
         self.done: list[Certificate] = []
+        self._columns = columns_of(settings.certification)
         self._stream: FileIO | None = None
         self._synced = 0.0
 
@@ -174,8 +179,8 @@ class Writer:
                 # Unbuffered: what a failed write leaves in a buffer would be written on closing.
                 self._stream = self.path.open("ab", buffering=0)
                 if self._stream.tell() == 0:
-                    self._write(self._stream, HEADER)
-            self._write(self._stream, to_line(row))
+                    self._write(self._stream, header_of(self._columns))
+            self._write(self._stream, to_line(row, self._columns))
         except OSError as error:
             raise SmoothmixError(
                 f"{self.path}: image {row.idx} could not be written ({error.strerror or error}); "
@@ -244,13 +249,19 @@ def _resumed_rows(
         _require_order(path, rows, replace(settings, images=max(earlier.images, settings.images)))
     # Not before the settings have shown that the file is ours.
     _drop_cut_line(path)
+    if not rows and path.read_bytes() != header_of(columns_of(settings.certification)).encode():
+        # A run with other noise, which left no row, wrote other columns.
+        os.truncate(path, 0)
     return rows
 
 
 def _has_header_only(path: Path) -> bool:
-    """Whether a file holds nothing but our header, or the beginning of it."""
-    start = path.read_bytes()[: len(HEADER) + 1]
-    return HEADER.encode().startswith(start)
+    """Whether a file holds nothing but a header of ours, or the beginning of it."""
+    for columns in (COLUMNS, GRID_COLUMNS):
+        header = header_of(columns).encode()
+        if header.startswith(path.read_bytes()[: len(header) + 1]):
+            return True
+    return False
 
 
 def _require_order(path: Path, rows: Sequence[Certificate], settings: FileSettings) -> None:

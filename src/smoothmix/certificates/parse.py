@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smoothmix.certificates.row import COHEN_COLUMNS, COLUMNS, Certificate, from_cells
-from smoothmix.certificates.settings import MOST_IMAGES
+from smoothmix.certificates.settings import MOST_IMAGES, FileSettings, settings_path
 from smoothmix.errors import CertificateError, shown
 
 TAB = "\t"
@@ -29,6 +29,8 @@ class Header:
 
     names: tuple[str, ...]
     separator: str | None
+    levels: int | None = None
+    """Levels of the grid of the noise, from which the column `squared` follows."""
 
     @property
     def has_votes(self) -> bool:
@@ -54,10 +56,16 @@ class Header:
         return [f"its columns are separated by {found}, not by tabs"]
 
 
-def parse(text: str, path: Path) -> tuple[list[Certificate], list[str]]:
+def parse(
+    text: str, path: Path, settings: FileSettings | None = None
+) -> tuple[list[Certificate], list[str]]:
     """The rows in the text of a file, and notes such as on a line that was left out."""
     lines = _lines(text)
     header = _read_header(lines, path)
+    if settings is not None and header.has_votes:
+        levels = settings.certification.levels
+        _require_squared(header, path, on_grid=levels is not None)
+        header = replace(header, levels=levels)
     rows: list[Certificate] = []
     notes = header.notes
     line_of: dict[int, int] = {}
@@ -152,6 +160,21 @@ def _require_columns(header: Header, where: str) -> None:
             )
 
 
+def _require_squared(header: Header, path: Path, *, on_grid: bool) -> None:
+    """Refuse a file whose settings do not go with its having a column `squared`, or none."""
+    has_column = "squared" in header.names
+    if has_column == on_grid:
+        return
+    if on_grid:
+        raise CertificateError(
+            f"{path}: has no column squared, though {settings_path(path).name} names grid noise"
+        )
+    raise CertificateError(
+        f"{path}: has a column squared, which goes with grid noise, and "
+        f"{settings_path(path).name} names another"
+    )
+
+
 def _parse_last_line(line: str, header: Header, where: str) -> Certificate | None:
     """The row in a last line without a newline; None where the line was cut off."""
     # Our own writer always ends a row with a newline, so this one was being written when the run
@@ -172,7 +195,7 @@ def _parse_line(line: str, header: Header, where: str) -> Certificate:
     try:
         if len(cells) != len(header.names):
             raise ValueError(f"{len(cells)} columns, where the header has {len(header.names)}")
-        return from_cells(dict(zip(header.names, cells, strict=True)))
+        return from_cells(dict(zip(header.names, cells, strict=True)), levels=header.levels)
     except ValueError as error:
         problem = str(error)
     if _known(_names(line, header.separator)) > 1:

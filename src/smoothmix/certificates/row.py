@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothmix.certificates.certification import Certification
+from smoothmix.certificates.squared import squared_claim
 from smoothmix.errors import CertificateError
 from smoothmix.stats.binomial import ABSTAIN, NOBODY
 from smoothmix.stats.guarantees import SelectedVotes
@@ -24,12 +25,18 @@ VOTE_COLUMNS = ("p_lower", "n", "counts", "selected", "selection_counts")
 COLUMNS = (*COHEN_COLUMNS, *VOTE_COLUMNS)
 """The columns of our files."""
 
+GRID_COLUMNS = (*COLUMNS, "squared")
+"""The columns of our files with noise on a grid, where the claim is one about integers."""
+
 DECIMALS = Decimal("0.000001")
 NO_FRACTION_FROM = 2.0**52
 """All floating-point numbers from here on are whole."""
 
 LARGEST_RADIUS = 1e12
 """A larger number is no distance between images."""
+
+LARGEST_SQUARED = 2**128
+"""More than the largest radius gives with the most levels."""
 
 MOST_CLASSES = 2**31
 MOST_VOTES = 2**53
@@ -57,6 +64,11 @@ class Certificate:
     selected: int | None = None
     selection_counts: Mapping[int, int] | None = None
     """The last five are None in a row of a Cohen-style log, which has six columns only."""
+    squared: int | None = None
+    """The largest certified sum of squared differences of pixels, as integers in [0, levels].
+
+    None where the radius is 0, and for noise that lies on no grid.
+    """
 
     @property
     def has_votes(self) -> bool:
@@ -117,7 +129,7 @@ def certificates_of(
     radii = certification.noise.radius(bounds, sigma=certification.sigma)
     rows = []
     for image, bound, radius in zip(images, bounds, radii, strict=True):
-        rows.append(_certificate(image, float(bound), float(radius)))
+        rows.append(_certificate(image, float(bound), float(radius), levels=certification.levels))
     return rows
 
 
@@ -134,8 +146,14 @@ def selected_votes(images: Sequence[ImageVotes]) -> SelectedVotes:
     return SelectedVotes(*votes)
 
 
-def _certificate(image: ImageVotes, bound: float, radius: float) -> Certificate:
+def _certificate(
+    image: ImageVotes, bound: float, radius: float, *, levels: int | None
+) -> Certificate:
     certified = bound > 0.5
+    recorded_radius = round_down(radius)
+    squared = None
+    if levels is not None:
+        squared = squared_claim(recorded_radius, levels=levels)
     # Without draws nothing is known. The class of a skipped wrong image is still shown, since such
     # an image counts for nothing.
     skipped = image.drawn == 0 and image.selected != image.label
@@ -144,7 +162,7 @@ def _certificate(image: ImageVotes, bound: float, radius: float) -> Certificate:
         idx=image.idx,
         label=image.label,
         predict=predict,
-        radius=round_down(radius),
+        radius=recorded_radius,
         correct=predict == image.label,
         seconds=image.seconds,
         p_lower=round_down(bound),
@@ -152,6 +170,7 @@ def _certificate(image: ImageVotes, bound: float, radius: float) -> Certificate:
         counts=image.counts,
         selected=image.selected,
         selection_counts=image.selection_counts,
+        squared=squared,
     )
 
 
@@ -220,20 +239,29 @@ def round_down(value: float) -> float:
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
 
-def to_line(row: Certificate) -> str:
-    """The row as a line of our file, newline included."""
+def columns_of(certification: Certification) -> tuple[str, ...]:
+    """The columns of a certificate file."""
+    if certification.levels is None:
+        return COLUMNS
+    return GRID_COLUMNS
+
+
+def to_line(row: Certificate, columns: Sequence[str] = COLUMNS) -> str:
+    """The row as a line of our file with these columns, newline included."""
     if row.counts is None or row.selection_counts is None or row.p_lower is None:
         raise CertificateError(
             f"image {row.idx} has no votes: it cannot be written to a certificate file"
         )
-    cells = (
+    cells = [
         *_cohen_cells(row),
         f"{row.p_lower:.6f}",
         row.n,
         votes_text(row.counts),
         row.selected,
         votes_text(row.selection_counts),
-    )
+    ]
+    if "squared" in columns:
+        cells.append("" if row.squared is None else row.squared)
     return "\t".join(map(str, cells)) + "\n"
 
 
@@ -253,8 +281,11 @@ def _cohen_cells(row: Certificate) -> tuple[object, ...]:
     )
 
 
-def from_cells(cells: Mapping[str, str]) -> Certificate:
-    """The row in a line's cells, given by column name; ValueError where a cell makes no sense."""
+def from_cells(cells: Mapping[str, str], *, levels: int | None = None) -> Certificate:
+    """The row in a line's cells, given by column name; ValueError where a cell makes no sense.
+
+    With the `levels` of a grid, the column `squared` must follow from the radius.
+    """
     row = Certificate(
         idx=_whole(cells, "idx", least=0),
         label=_whole(cells, "label", least=0),
@@ -269,7 +300,25 @@ def from_cells(cells: Mapping[str, str]) -> Certificate:
             f"correct is {int(row.correct)}, but the label is {row.label} "
             f"and the prediction {row.predict}"
         )
+    if levels is not None:
+        _require_claim(row, cells["radius"], levels)
     return row
+
+
+def _require_claim(row: Certificate, radius: str, levels: int) -> None:
+    # More decimals would be rounded, perhaps up.
+    if radius != f"{row.radius:.6f}":
+        raise ValueError(f"image {row.idx}: radius must have six decimals, got {_quoted(radius)}")
+    follows = squared_claim(row.radius, levels=levels)
+    if row.squared != follows:
+        raise ValueError(
+            f"image {row.idx}: squared is {_cell(row.squared)}, but radius {radius} with "
+            f"{levels} levels gives {_cell(follows)}"
+        )
+
+
+def _cell(value: int | None) -> str:
+    return "empty" if value is None else str(value)
 
 
 def _vote_cells(cells: Mapping[str, str]) -> dict[str, object]:
@@ -283,7 +332,14 @@ def _vote_cells(cells: Mapping[str, str]) -> dict[str, object]:
         "counts": votes_from(cells["counts"]),
         "selected": _whole(cells, "selected", least=0),
         "selection_counts": votes_from(cells["selection_counts"]),
+        "squared": _squared(cells),
     }
+
+
+def _squared(cells: Mapping[str, str]) -> int | None:
+    if not cells.get("squared"):
+        return None
+    return _whole(cells, "squared", least=0, most=LARGEST_SQUARED)
 
 
 def votes_text(votes: Mapping[int, int]) -> str:
@@ -332,10 +388,10 @@ def seconds_from(text: str) -> float:
     return seconds
 
 
-def _whole(cells: Mapping[str, str], name: str, *, least: int) -> int:
+def _whole(cells: Mapping[str, str], name: str, *, least: int, most: int = 2**62 - 1) -> int:
     text = cells[name].strip()
     # Python reads more as whole numbers than any file of certificates has, such as 1_000.
-    if _is_digits(text.removeprefix("-")) and least <= int(text) < 2**62:
+    if _is_digits(text.removeprefix("-")) and least <= int(text) <= most:
         return int(text)
     raise ValueError(f"{name} must be a whole number of {least} or more, got {_quoted(text)}")
 

@@ -20,7 +20,7 @@ from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
-from smoothmix.noise import GAUSSIAN, NOISES, Noise
+from smoothmix.noise import GAUSSIAN, NOISES, GridNoise, Noise
 from smoothmix.stats.guarantees import GUARANTEE, GUARANTEES, FixedDraws, Guarantee
 from smoothmix.version import __version__
 
@@ -177,6 +177,9 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     if certification.noise != GAUSSIAN:
         noise = certification.noise
         tables["distribution"] = {"name": noise.name, **to_toml_value(noise)}
+        # Where values are clipped follows from sigma; it is written down for readers without us.
+        if isinstance(noise, GridNoise):
+            tables["distribution"]["clip"] = noise.clip(certification.sigma)
     others = to_table(settings)
     # Its values are already in the tables above, by the keys of the file.
     del others["certification"]
@@ -201,7 +204,7 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
         certification = Certification(
             sigma=recorded.sigma,
             guarantee=guarantee,
-            noise=_noise(distribution, where=where),
+            noise=_noise(distribution, sigma=recorded.sigma, where=where),
             seed=seed_from_value(seed_value),
             batch=recorded.block,
             precision=recorded.precision,
@@ -249,7 +252,7 @@ def _guarantee(
     return guarantee
 
 
-def _noise(distribution: Mapping[str, Any], *, where: str) -> Noise:
+def _noise(distribution: Mapping[str, Any], *, sigma: float, where: str) -> Noise:
     if not distribution:
         return GAUSSIAN
     values = dict(distribution)
@@ -258,7 +261,16 @@ def _noise(distribution: Mapping[str, Any], *, where: str) -> Noise:
         kind = NOISES[str(name)]
     except UsageError as error:
         raise UsageError(f"{where}: distribution: {error}") from None
-    return from_table(kind, values, where=f"{where}: distribution")
+    clip = values.pop("clip", None) if issubclass(kind, GridNoise) else None
+    noise = from_table(kind, values, where=f"{where}: distribution")
+    if isinstance(noise, GridNoise):
+        follows = noise.clip(sigma)
+        # Not by equality alone: 3.0 and true are no numbers of units.
+        require(
+            type(clip) is int and clip == follows,
+            f"{where}: distribution: clip must be {follows} for sigma {sigma:g}, got {clip!r:.60}",
+        )
+    return noise
 
 
 def _table(value: object, where: str, key: str) -> Mapping[str, Any]:
@@ -363,6 +375,20 @@ def same_outcome(there: str, here: str) -> bool:
         return False
     allowed = CLOSE_LOGITS * max(map(abs, old)) + 1e-6
     return all(abs(a - b) <= allowed for a, b in zip(old, new, strict=True))
+
+
+def probe_deviation(there: str, here: str) -> float:
+    """The largest difference of two probes, relative to the largest logit; 0 if one is unknown.
+
+    >>> probe_deviation("2 -4", "2 -4.001") < 0.001
+    True
+    """
+    old = _logits(there)
+    new = _logits(here)
+    largest = max(map(abs, old), default=0.0)
+    if not new or not largest:
+        return 0.0
+    return max(abs(a - b) for a, b in zip(old, new, strict=False)) / largest
 
 
 def _logits(text: str) -> list[float]:

@@ -19,7 +19,7 @@ from typing import final
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive, is_held
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.partial import Journal
-from smoothmix.certificates.row import to_line
+from smoothmix.certificates.row import GRID_COLUMNS, to_line
 from smoothmix.certificates.settings import (
     FileSettings,
     differences,
@@ -322,4 +322,4 @@ def _remove(shards: Sequence[Shard], whole: Certificates) -> None:
 
 def _rows_without_time(file: Certificates) -> dict[int, str]:
     """The rows as they are written, by image; the same draws may have taken another time."""
-    return {row.idx: to_line(replace(row, seconds=0.0)) for row in file.rows}
+    return {row.idx: to_line(replace(row, seconds=0.0), GRID_COLUMNS) for row in file.rows}

@@ -8,11 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from smoothmix._io.files import atomic_write
-from smoothmix.certificates.file import HEADER, Certificates
+from smoothmix.certificates.file import Certificates, header_of
 from smoothmix.certificates.row import (
     COHEN_COLUMNS,
     Certificate,
     certificates_of,
+    columns_of,
     to_cohen_line,
     to_line,
     votes_of,
@@ -28,7 +29,7 @@ from smoothmix.certificates.settings import (
 from smoothmix.config import require_alpha
 from smoothmix.errors import CertificateError
 
-FOLLOWING = ("selected", "predict", "correct", "p_lower", "radius")
+FOLLOWING = ("selected", "predict", "correct", "p_lower", "radius", "squared")
 """Cells of a row that follow from its votes."""
 
 SHOWN_IMAGES = 5
@@ -204,8 +205,11 @@ def save(file: Certificates, path: Path) -> None:
     require_own_settings(require_tsv(path))
     # Settings first: rows without settings could be taken for those of another run.
     settings.save(settings_path(path))
-    lines = "".join(map(to_line, file.rows))
-    atomic_write(path, (HEADER + lines).encode())
+    columns = columns_of(settings.certification)
+    lines = [header_of(columns)]
+    for row in file.rows:
+        lines.append(to_line(row, columns))
+    atomic_write(path, "".join(lines).encode())
 
 
 def export_cohen_log(file: Certificates) -> str:
