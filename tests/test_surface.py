@@ -197,7 +197,9 @@ PUBLIC = {
         "Overrides RunFolder RunOverrides TrainingOptions build_network load_run make_config "
         "run_name scale_epochs"
     ),
-    "stats": ("Anytime FixedDraws GUARANTEES NOBODY Guarantee GuaranteeOptions SelectedVotes Stopping"),
+    "stats": (
+        "Anytime FixedDraws GUARANTEES NOBODY Guarantee GuaranteeOptions SelectedVotes Stopping"
+    ),
     "studies": (
         "Case ConfidenceStudy MixingStudy NamedClassifier PathStudy Results SavedReport "
         "SmoothedAttack Study StudyReport VoteSettings measure run_study save_report"

@@ -129,6 +129,26 @@ class Sampler:
             _cancel(futures)
         return counts
 
+    def near_ties(self, draws: ImageDraws, *, tolerance: float) -> NDArray[np.int64]:
+        """How many draws have two highest logits that are nearly equal.
+
+        Such draws may vote otherwise on other hardware. They are counted by their first class, in
+        row 0, and by their second, in row 1; the last column, for nobody, is zero. Nearly equal
+        are logits that differ by at most `tolerance` times the draw's largest logit in size.
+        """
+        image = draws.image.detach().to("cpu", torch.float32)
+
+        def count(batch: _Batch) -> NDArray[np.int64]:
+            ties = np.zeros((2, self.num_classes + 1), dtype=np.int64)
+            for start, stop in self._pieces(batch.start, batch.stop):
+                ties += self._piece_ties(image, draws, start, stop, tolerance)
+            return ties
+
+        ties = np.zeros((2, self.num_classes + 1), dtype=np.int64)
+        for found in self.workers.map(count, self._batches([draws])):
+            ties += found
+        return ties
+
     def check_network(self, shape: Sequence[int]) -> None:
         """Run the network on noisy grey images, so that its errors appear before any work."""
         grey = torch.full(tuple(shape), 0.5)
@@ -143,18 +163,46 @@ class Sampler:
     def _batch_votes(
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> NDArray[np.int64]:
+        votes = np.zeros(self.num_classes + 1, dtype=np.int64)
+        for first, last in self._pieces(start, stop):
+            votes += self._piece_votes(image, draws, first, last)
+        return votes
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         # A whole batch of large images would fill the memory. A piece holds at least one stream of
         # noise, and a whole number of forward passes, so these are cut where they would be anyway.
         forwards = math.ceil(DRAWS_PER_STREAM / self.network.microbatch)
         size = forwards * self.network.microbatch
-        votes = np.zeros(self.num_classes + 1, dtype=np.int64)
         for first in range(start, stop, size):
-            votes += self._piece_votes(image, draws, first, min(first + size, stop))
-        return votes
+            yield first, min(first + size, stop)
 
     def _piece_votes(
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> NDArray[np.int64]:
+        logits, ambiguous = self._piece_logits(image, draws, start, stop)
+        classes = logits.argmax(1).cpu().numpy()
+        # Their random bits do not determine their pixels: they vote for nobody.
+        classes[ambiguous] = self.num_classes
+        return np.bincount(classes, minlength=self.num_classes + 1)
+
+    def _piece_ties(
+        self, image: Tensor, draws: ImageDraws, start: int, stop: int, tolerance: float
+    ) -> NDArray[np.int64]:
+        logits, ambiguous = self._piece_logits(image, draws, start, stop)
+        values, classes = logits.float().topk(2, dim=1)
+        near = values[:, 0] - values[:, 1] <= tolerance * logits.float().abs().amax(1)
+        # Ambiguous draws vote for nobody on any hardware.
+        near[torch.from_numpy(ambiguous)] = False
+        pairs = classes[near].cpu().numpy()
+        ties = np.zeros((2, self.num_classes + 1), dtype=np.int64)
+        for row in range(2):
+            ties[row] = np.bincount(pairs[:, row], minlength=self.num_classes + 1)
+        return ties
+
+    def _piece_logits(
+        self, image: Tensor, draws: ImageDraws, start: int, stop: int
+    ) -> tuple[Tensor, NDArray[np.int64]]:
+        """The logits of some draws, and the positions of those that are ambiguous."""
         count = stop - start
         draw_range = DrawRange(self.seed, draws.domain, draws.index, start, count)
         noisy = self.noise.noisy_images(image.numpy(), draw_range, sigma=self.sigma)
@@ -169,7 +217,7 @@ class Sampler:
                 f"{_dtype_hint(self.model)}"
             ) from error
         check_logits(logits, count, num_classes=self.num_classes)
-        return np.bincount(logits.argmax(1).cpu().numpy(), minlength=self.num_classes + 1)
+        return logits, noisy.ambiguous
 
 
 class _Batch(NamedTuple):
