@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from smoothmix._io.text import for_terminal
+
 
 class SmoothmixError(Exception):
     """An error that its message explains; the command line prints it without a traceback."""
@@ -39,14 +41,7 @@ def shown(text: object, length: int = 80) -> str:
     content = str(text)
     if len(content) > length:
         content = f"{content[:length]}…"
-    return "".join(map(_escaped, content))
-
-
-def _escaped(character: str) -> str:
-    # A terminal would obey control characters, also those hidden in a file's text.
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode()
+    return for_terminal(content)
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:

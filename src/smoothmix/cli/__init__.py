@@ -33,7 +33,8 @@ from smoothmix.cli import (
     study_presets,
     train,
 )
-from smoothmix.errors import SmoothmixError
+from smoothmix.cli.output import complain, show_document
+from smoothmix.errors import SmoothmixError, shown
 from smoothmix.inference.malloc import keep_freed_memory
 from smoothmix.registry import is_address, trust
 from smoothmix.version import __version__
@@ -42,6 +43,9 @@ MISUSE_EXIT_CODE = 2
 
 PIPE_CLOSED_EXIT_CODE = 141
 """That of a program that SIGPIPE ends: its output was not complete."""
+
+REPORTED = (CycloptsError, SmoothmixError, KeyboardInterrupt, OSError, UnicodeEncodeError)
+"""Errors that one sentence explains. All others are defects, and show a traceback."""
 
 app = App(
     name="smoothmix",
@@ -98,10 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python from complaining about it at exit.
         sys.stderr.close()
         return PIPE_CLOSED_EXIT_CODE
-    except (CycloptsError, SmoothmixError, KeyboardInterrupt, OSError) as error:
+    except REPORTED as error:
         if debug:
-            traceback.print_exc()
-        print(f"smoothmix: {_rank_prefix()}{_message(error, tokens)}", file=sys.stderr)
+            show_document(traceback.format_exc(), sys.stderr)
+        complain(f"smoothmix: {_rank_prefix()}{_message(error, tokens)}")
         return _exit_code(error)
     # The one command that returns something is `certificates verify`: its exit code.
     if isinstance(result, int):
@@ -150,6 +154,10 @@ def _message(error: BaseException, tokens: Sequence[str]) -> str:
         return "interrupted; run the same command again to resume from what was saved"
     if isinstance(error, OSError):
         return f"{error.filename or 'input or output'}: {error.strerror or error}"
+    if isinstance(error, UnicodeEncodeError):
+        # Linux allows any bytes in a name; settings files are UTF-8.
+        name = shown(error.object[max(0, error.start - 20) : error.end + 20])
+        return f"a name holds bytes that are not UTF-8 ({name}): rename that file or folder"
     return str(error)
 
 
@@ -212,7 +220,7 @@ def _show_warning(
     debug: bool = False,
 ) -> None:
     if issubclass(category, UserWarning) and not _rank_prefix():
-        print(f"smoothmix: warning: {message}", file=sys.stderr)
+        complain(f"smoothmix: warning: {message}")
     elif debug:
         # Warnings of libraries are for developers.
-        print(f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
+        complain(f"{filename}:{lineno}: {category.__name__}: {message}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, parse_numbers
-from smoothmix.cli.output import NothingSavedError, duration, progress, table
+from smoothmix.cli.output import NothingSavedError, duration, progress, show, table
 from smoothmix.config import require
 from smoothmix.errors import UsageError
 
@@ -96,7 +96,7 @@ def bench(
         [_table_row(speed, n, images) for speed in speeds],
     )
     for line in _advice(speeds, images * n):
-        print(f"- {line}")
+        show(f"- {line}")
 
 
 def _measured(smoothed: Smoothed, shape: tuple[int, ...], turns: int) -> list[Speed]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from smoothmix._io.text import counted
-from smoothmix.cli.output import echo
+from smoothmix.cli.output import echo, show, show_document
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Verification
@@ -38,14 +37,14 @@ def verify(*files: Annotated[Path, Parameter(required=True)], seed_file: Path | 
         found = certificates.verify(file)
         failed |= not found.ok
         for problem in found.problems:
-            print(f"{path}: {problem}")
+            show(f"{path}: {problem}")
         for note in file.notes:
-            print(f"{path}: {note}")
+            show(f"{path}: {note}")
         if found.missing:
-            print(f"{path}: not finished, {some(found.missing)} still missing")
+            show(f"{path}: not finished, {some(found.missing)} still missing")
         if file.settings is not None:
-            print(f"{path}: {seed_report(file.settings, seed_file)}")
-        print(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
+            show(f"{path}: {seed_report(file.settings, seed_file)}")
+        show(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
     return int(failed)
 
 
@@ -136,7 +135,7 @@ def export(
 
     text = certificates.export_cohen_log(certificates.read(file))
     if out is None:
-        sys.stdout.write(text)
+        show_document(text)
     else:
         atomic_write(_new(out), text.encode())
         echo(f"{out}: written")

@@ -29,7 +29,7 @@ from smoothmix.cli.options import (
     SeedOptions,
     parse_numbers,
 )
-from smoothmix.cli.output import NothingSavedError, echo, table
+from smoothmix.cli.output import NothingSavedError, echo, show, table
 from smoothmix.config import require
 
 if TYPE_CHECKING:
@@ -214,14 +214,14 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
     rows = [(f"{r:g}", f"{100 * share:.1f} %") for r, share in zip(radii, accuracy, strict=True)]
     table(title, (_radius_words(certification), "certified accuracy"), rows)
     acr = average_certified_radius(file.radius, file.correct)
-    print(f"average certified radius (ACR) {acr:.4f}")
+    show(f"average certified radius (ACR) {acr:.4f}")
     if settings.guarantee.holds_at_any_time:
         draws = sum(row.n or 0 for row in file.rows) / len(file.rows)
-        print(f"{draws:,.0f} draws per image on average; with more, radii may still grow")
+        show(f"{draws:,.0f} draws per image on average; with more, radii may still grow")
     abstained = sum(row.predict < 0 for row in file.rows)
     # Images that selection got wrong were not drawn for, so nobody knows which would abstain.
     among = " of those right in selection" if certification.skip_wrong else ""
-    print(
+    show(
         f"abstained {abstained}{among}; no radius above {limit(settings.largest_radius)} can be "
         "certified with these draws and alpha"
     )

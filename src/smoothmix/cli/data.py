@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from smoothmix.cli.output import echo, table
+from smoothmix.cli.output import echo, show, table
 
 app = App(help="List, fetch or check data sets.")
 
@@ -38,7 +38,7 @@ def list_(*, data_dir: Path | None = None) -> None:
             )
         )
     table("data sets", ("name", "images", "shape", "classes", "files", "description"), rows)
-    print(
+    show(
         f"searched in {data_dir or data.default_data_dir()}; "
         "`smoothmix data check NAME` reads what is found there"
     )
@@ -61,7 +61,7 @@ def fetch(name: str, /, *, data_dir: Path | None = None) -> None:
 
     paths = data.fetch(name, data_dir=data_dir, progress=sys.stderr.isatty())
     for path in paths:
-        print(path)
+        show(str(path))
     if not paths:
         echo(f"{name} needs no download")
 
@@ -85,5 +85,5 @@ def check(name: str, /, *, data_dir: Path | None = None) -> int:
         if not split.ok:
             verdict = "NOT USABLE: "
             exit_code = 1
-        print(f"{name} {split.split}: {verdict}{split.message}")
+        show(f"{name} {split.split}: {verdict}{split.message}")
     return exit_code

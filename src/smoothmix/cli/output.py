@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from smoothmix._io.text import for_terminal, for_terminal_lines
 from smoothmix._process.progress import OnProgress, Progress
 from smoothmix._process.signals import INTERRUPTED_EXIT_CODE
 from smoothmix._process.world import current_world
@@ -36,13 +37,32 @@ class NothingSavedError(SmoothmixError):
         )
 
 
+# All that commands print goes through the functions of this module: text from files and names of
+# folders reach no terminal as they are. A test keeps `print` out of the other modules.
+
+
 def echo(text: str = "") -> None:
-    """Print a message on standard error; of several processes, only the main one prints.
+    """Print a message of one line on standard error; of several processes, only the main one does.
 
     Standard output is reserved for results, so that they can be piped.
     """
     if current_world().is_main:
-        print(text, file=sys.stderr, flush=True)
+        complain(text)
+
+
+def complain(text: str) -> None:
+    """Print one line on standard error, whichever process this is."""
+    print(for_terminal(text), file=sys.stderr, flush=True)
+
+
+def show(text: str = "") -> None:
+    """Print one line of a result on standard output."""
+    print(for_terminal(text))
+
+
+def show_document(text: str, stream: IO[str] | None = None) -> None:
+    """Write text of several lines as it is, such as a table in some format, to standard output."""
+    (stream or sys.stdout).write(for_terminal_lines(text))
 
 
 @contextmanager
@@ -50,6 +70,7 @@ def progress(description: str, *, unit: str) -> Iterator[OnProgress]:
     """A callback that shows progress: a bar on a terminal, elsewhere a line every few seconds."""
     # Carriage returns of a bar would fill a log file with garbage.
     on_terminal = sys.stderr.isatty() and current_world().is_main
+    description = for_terminal(description)
     with new_bar(enabled=on_terminal) as bar:
         if on_terminal:
             yield _bar_callback(bar, description, unit)
@@ -65,10 +86,11 @@ def new_bar(*, enabled: bool, clock: Callable[[], float] = time.monotonic) -> Ri
     from rich.progress import Progress as RichProgress
 
     return RichProgress(
-        TextColumn("{task.description}"),
+        # As plain text: rich would take square brackets in a name for markup.
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[text]}", markup=False),
         console=Console(stderr=True),
         get_time=clock,
         speed_estimate_period=SECONDS_OF_SPEED,
@@ -159,11 +181,12 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     A terminal that is too narrow gets several tables that fit, each with the first column: digits
     must not be cut off. A pipe has no width, so tables for programs and logs are never split.
     """
-    lines = list(rows)
+    columns = list(map(for_terminal, columns))
+    lines = [list(map(for_terminal, row)) for row in rows]
     width = UNLIMITED_WIDTH
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
-    print(title)
+    show(title)
     for positions in _split_columns(columns, lines, width):
         cells = [_at(positions, line) for line in lines]
         _print_table(_at(positions, columns), cells, width)

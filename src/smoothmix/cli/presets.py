@@ -7,7 +7,7 @@ from typing import Annotated
 
 from smoothmix._io.text import counted
 from smoothmix.cli.options import FLAT
-from smoothmix.cli.output import table
+from smoothmix.cli.output import show_document, table
 from smoothmix.config import require
 from smoothmix.errors import UsageError
 
@@ -56,7 +56,7 @@ def presets(
         name or "*", data=filters.data, sigma=filters.sigma, method=filters.method
     )
     if name is not None and _means_one(name, matching):
-        print(library.to_toml(library.get(name)), end="")
+        show_document(library.to_toml(library.get(name)))
         return
     if not matching:
         words = [name or ""]

@@ -46,7 +46,8 @@ def quickstart(
         folders.append(folder)
     _compare([folder.path for folder in folders], out / "report.html")
     first, second = folders
-    echo("\nNow try:")
+    echo()
+    echo("Now try:")
     echo(f"  smoothmix certificates verify {second.certificates}")
     echo(f"  smoothmix report {first.path} {second.path} --format md")
     echo("  smoothmix presets                      # the rows of the paper")

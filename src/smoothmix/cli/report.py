@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from smoothmix.cli.options import Numbers, parse_radii
-from smoothmix.cli.output import echo
+from smoothmix.cli.output import echo, show, show_document
+from smoothmix.cli.output import table as show_table
 from smoothmix.config import require
 
 if TYPE_CHECKING:
@@ -186,7 +187,6 @@ def _title(names: list[str]) -> str:
 
 def show_grid(grid: Grid, format: TableFormat) -> None:  # noqa: A002 - the option's name
     """Print a table on standard output; its notes go to standard error beside CSV."""
-    from smoothmix.cli.output import table
     from smoothmix.tables import FORMATS
 
     if format == "terminal":
@@ -194,11 +194,11 @@ def show_grid(grid: Grid, format: TableFormat) -> None:  # noqa: A002 - the opti
         rows = []
         for row in grid.rows:
             rows.append([cell.shown for cell in row.cells])
-        table(grid.title, head, rows)
+        show_table(grid.title, head, rows)
         for note in grid.notes:
-            print(f"- {note}")
+            show(f"- {note}")
         return
-    print(FORMATS[format](grid), end="")
+    show_document(FORMATS[format](grid))
     if format == "csv":
         for note in grid.notes:
             echo(f"note: {note}")

@@ -20,7 +20,7 @@ from smoothmix.cli.options import (
     PresetRunOptions,
     parse_radii,
 )
-from smoothmix.cli.output import duration, echo, progress, table
+from smoothmix.cli.output import duration, echo, progress, show, table
 from smoothmix.cli.report import TableFormat, show_grid, write_page
 from smoothmix.config import RunConfig, require
 from smoothmix.runs.options import Overrides, TrainingOptions, given_options
@@ -140,7 +140,8 @@ class PlannedRuns:
         pairs = zip(self.jobs, self.certifications, strict=True)
         for number, (job, certification) in enumerate(pairs, start=1):
             seed = job.config.recipe.seed
-            echo(f"\nrun {number} of {len(self.jobs)}: {job.preset.name}, seed {seed}")
+            echo()
+            echo(f"run {number} of {len(self.jobs)}: {job.preset.name}, seed {seed}")
             train_and_certify(job.config, job.folder, certification, self.images, self.training)
 
 
@@ -312,7 +313,7 @@ def show_plan(runs: PlannedRuns) -> None:
     rows = [_plan_cells(one, certification) for one, certification in pairs]
     table(counted(len(runs.jobs), "run"), PLAN_COLUMNS, rows)
     total = sum(one.training + one.certification for one in planned)
-    print(
+    show(
         f"about {duration(total)} in total on {device}, as measured now: other load on the machine "
         "changes it"
     )
@@ -321,7 +322,7 @@ def show_plan(runs: PlannedRuns) -> None:
     for job in runs.jobs:
         notes.update(dict.fromkeys(job.config.notes))
     for note in notes:
-        print(f"note: {note}")
+        show(f"note: {note}")
 
 
 def _plan_cells(one: Planned, certification: Certification) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from smoothmix._process.world import current_world
-from smoothmix.cli.output import echo
+from smoothmix.cli.output import echo, show
 from smoothmix.config import require
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def show_saved(saved: SavedReport) -> None:
 
     # After the files were written: the reader of a pipe may close it before the table ends.
     show_grid(saved.report.grid, "terminal")
-    print(f"\n{saved.report.text}")
+    show()
+    show(saved.report.text)
     if saved.earlier is not None:
         name = saved.report.name
         echo(f"moved the files of an earlier {name} study with other results to {saved.earlier}")

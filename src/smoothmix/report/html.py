@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from smoothmix._io.text import for_html
 from smoothmix.report.page import Page
 from smoothmix.report.payload import as_json, payload
 from smoothmix.tables.numbers import limit, number, percent, radius, signed
@@ -25,12 +27,17 @@ SCRIPTS = (
 """In the order in which they depend on each other."""
 
 
+class _OwnText(Markup):
+    """Style and scripts of this package, which go into the page byte by byte."""
+
+
 def render(page: Page) -> str:
     """The page as the text of one HTML file that needs nothing else, now or later."""
     environment = Environment(
         loader=FunctionLoader(_asset),
-        # Names of files and runs are text, whatever they contain.
+        # Names of files and runs are text, whatever they contain: no markup, nothing invisible.
         autoescape=True,
+        finalize=_shown,
         # A misspelt name in a template is an error, not an empty place on the page.
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -44,13 +51,30 @@ def render(page: Page) -> str:
         page=page,
         comparison=page.comparison,
         runs=list(enumerate(page.comparison.runs)),
-        css=Markup(_asset("page.css")),
-        scripts=list(map(Markup, scripts)),
+        css=_OwnText(_asset("page.css")),
+        scripts=list(map(_OwnText, scripts)),
         policy=_policy(scripts),
-        data=as_json(payload(page)),
+        data=as_json(_shown_inside(payload(page))),
     )
     # Names of files may hold what UTF-8 cannot.
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _shown(value: Any) -> Any:
+    """What a template inserts, as a page may show it; its markup is escaped afterwards."""
+    if isinstance(value, _OwnText) or not isinstance(value, str):
+        return value
+    # Of the same type: sentences with names in them are markup already.
+    return type(value)(for_html(value))
+
+
+def _shown_inside(value: Any) -> Any:
+    """The same for all text in what the scripts draw."""
+    if isinstance(value, Mapping):
+        return {_shown(name): _shown_inside(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_shown_inside, value))
+    return _shown(value)
 
 
 def _asset(name: str) -> str:

@@ -9,22 +9,23 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 
+from smoothmix._io.text import for_csv, for_latex, for_latex_comment, for_markdown
 from smoothmix.tables.grid import Cell, Grid
 
 
 def to_markdown(grid: Grid) -> str:
     """The table for a README or a pull request."""
-    head = list(map(_markdown_text, grid.names))
+    head = list(map(for_markdown, grid.names))
     # Names to the left, numbers to the right.
     ruler = ["---"] + ["---:"] * (len(head) - 1)
-    lines = [f"**{_markdown_text(grid.title)}**", "", _markdown_row(head), _markdown_row(ruler)]
+    lines = [f"**{for_markdown(grid.title)}**", "", _markdown_row(head), _markdown_row(ruler)]
     for row in grid.rows:
         cells = map(_markdown_cell, row.cells)
         lines.append(_markdown_row(cells))
     if grid.notes_and_legend:
         lines.append("")
     for note in grid.notes_and_legend:
-        text = _markdown_text(note)
+        text = for_markdown(note)
         lines.append(f"- {text}")
     return "\n".join(lines) + "\n"
 
@@ -34,7 +35,7 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _markdown_cell(cell: Cell) -> str:
-    text = _markdown_text(cell.shown)
+    text = for_markdown(cell.shown)
     if not text:
         return text
     if cell.underlined:
@@ -44,24 +45,16 @@ def _markdown_cell(cell: Cell) -> str:
     return text
 
 
-def _markdown_text(text: str) -> str:
-    """The text with Markdown's special characters escaped."""
-    # Underscores within words and most other marks are harmless.
-    for mark in "|*`":
-        text = text.replace(mark, f"\\{mark}")
-    return text.replace("\n", " ").replace("<", "&lt;")
-
-
 def to_latex(grid: Grid) -> str:
     """The table in the paper's layout: booktabs, and a rule between noise levels."""
     words = _leading_word_columns(grid)
     align = "l" * words + "r" * (len(grid.columns) - words)
-    lines = [f"% {grid.title}; needs booktabs"]
+    lines = [f"% {for_latex_comment(grid.title)}; needs booktabs"]
     for note in grid.notes_and_legend:
         # As comments: a caption is the author's own.
-        lines.append(f"% {note}")
+        lines.append(f"% {for_latex_comment(note)}")
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-    lines += [_latex_row(map(latex_text, grid.names)), r"\midrule"]
+    lines += [_latex_row(map(for_latex, grid.names)), r"\midrule"]
     for position, row in enumerate(grid.rows):
         if position > 0 and row.sigma != grid.rows[position - 1].sigma:
             lines.append(r"\midrule")
@@ -83,7 +76,7 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def _latex_cell(cell: Cell) -> str:
-    text = latex_text(cell.shown)
+    text = for_latex(cell.shown)
     if not text:
         return text
     if text.startswith("["):
@@ -96,43 +89,11 @@ def _latex_cell(cell: Cell) -> str:
     return text
 
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "±": r"$\pm$",
-    "σ": r"$\sigma$",
-    "−": r"$-$",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-}
-"""What TeX's special characters, and those it has no glyph for, are written as."""
-
-LATEX_TABLE = str.maketrans(LATEX)
-
-
-def latex_text(text: str) -> str:
-    r"""The text with TeX's special characters escaped.
-
-    >>> print(latex_text("eta_5 & 99.2 ± 0.1 %"))
-    eta\_5 \& 99.2 $\pm$ 0.1 \%
-    """
-    # In one pass, so that the backslashes of a replacement are not replaced again.
-    return text.translate(LATEX_TABLE)
-
-
 def to_csv(grid: Grid) -> str:
     """The table for programs: plain numbers under one line of column keys."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(grid.keys)
+    writer.writerow(map(for_csv, grid.keys))
     for row in grid.rows:
         writer.writerow(map(_csv_value, row.cells))
     return stream.getvalue()
@@ -145,6 +106,8 @@ def _csv_value(cell: Cell) -> float | str:
         # All of its digits, and the sign of a difference; str() may use exponents.
         sign = "+" if cell.format.startswith("+") else ""
         return f"{cell.value:{sign}f}"
+    if isinstance(cell.value, str):
+        return for_csv(cell.value)
     return cell.value
 
 
