@@ -1,4 +1,4 @@
-"""The commands `certificates verify | merge | recompute | export`, which need no torch."""
+"""The commands `certificates verify | merge | recompute | export`; only --redraw needs torch."""
 
 from __future__ import annotations
 
@@ -8,29 +8,47 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from smoothmix._io.text import counted
+from smoothmix.cli.options import RedrawOptions
 from smoothmix.cli.output import echo, show, show_document
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Verification
 
+NO_REDRAW = RedrawOptions()
+
 app = App(help="Check, merge, recompute or export certificate files.")
 
 
 @app.command
-def verify(*files: Annotated[Path, Parameter(required=True)], seed_file: Path | None = None) -> int:
+def verify(
+    *files: Annotated[Path, Parameter(required=True)],
+    seed_file: Path | None = None,
+    options: RedrawOptions = NO_REDRAW,
+) -> int:
     """Compute every radius again from the votes, and report what does not follow from them.
+
+    With --redraw, the votes of some rows are drawn again from the network as well. The exit code
+    is 1 if anything is wrong, and 3 if votes differ by no more than rounding explains.
 
     Parameters
     ----------
     files
-        Certificate files (or their run folders, or zoo:NAME), or Cohen-style logs.
+        Certificate files (or their run folders, or zoo:NAME), or Cohen-style logs. With --redraw:
+        one of them, and the run folder of its network if that is elsewhere.
     seed_file
-        The published file of a secret seed, to be checked against the commitment in the files.
+        The published file of a secret seed, to be checked against the commitment in the files;
+        --redraw needs it, and finds it beside the certificates.
     """
     from smoothmix import certificates
     from smoothmix.certificates.secret_seeds import seed_report
     from smoothmix.certificates.tools import some
 
+    run = None
+    if options.redraw is not None:
+        from smoothmix.cli.redraw import file_and_run, redraw_file
+
+        path, run = file_and_run(files, options)
+        files = (path,)
     failed = False
     for path in files:
         file = certificates.read(path)
@@ -45,7 +63,9 @@ def verify(*files: Annotated[Path, Parameter(required=True)], seed_file: Path | 
         if file.settings is not None:
             show(f"{path}: {seed_report(file.settings, seed_file)}")
         show(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
-    return int(failed)
+    if failed or options.redraw is None:
+        return int(failed)
+    return redraw_file(file, run, options, seed_file=seed_file)
 
 
 def _verdict(found: Verification) -> str:

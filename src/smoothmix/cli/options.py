@@ -115,8 +115,8 @@ class BatchOption:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(BatchOption, DeviceOption):
-    """Which network, and where it runs."""
+class NetworkSource(DeviceOption):
+    """Your own network, and where it runs."""
 
     model: str | None = None
     """Your own network instead of a run: `package.module:function`, called without arguments.
@@ -124,6 +124,12 @@ class ModelOptions(BatchOption, DeviceOption):
 
     weights: Path | None = None
     """Weights for --model: .safetensors, or .pt, which is read without running code from it."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(BatchOption, NetworkSource):
+    """Which network, and where it runs."""
 
     noise: str = "gaussian"
     """Distribution of the noise: gaussian certifies L2 radii, uniform and laplace L1 radii; your
@@ -209,6 +215,31 @@ class AnytimeOptions:
 
     extend: Flag = False
     """Draw more for the images of an existing anytime file, by the rules of this command."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RedrawOptions(NetworkSource, DataFolder):
+    """Which rows of a certificate file are drawn again, and by which network."""
+
+    redraw: int | None = None
+    """Draw the votes of this many rows again, chosen at random, and compare them. The network is
+    that of the run folder named after the file, or --model; all else is as the file records it."""
+
+    redraw_seed: int | None = None
+    """Choose the same rows again; by default nobody can know the choice in advance."""
+
+    data: str | None = None
+    """Data set of the certificates, if it has moved since; by default the one on record."""
+
+    def __post_init__(self) -> None:
+        possible = self.redraw is None or self.redraw >= 1
+        require(possible, f"redraw must be at least 1, got {self.redraw}")
+        given = (self.redraw_seed, self.model, self.weights, self.data, self.data_dir, self.device)
+        require(
+            self.redraw is not None or not any(value is not None for value in given),
+            "options for the network, the data and --redraw-seed go with --redraw",
+        )
 
 
 @Parameter(name="*")

@@ -150,10 +150,11 @@ class Sampler:
         return ties
 
     def check_network(self, shape: Sequence[int]) -> None:
-        """Run the network on noisy grey images, so that its errors appear before any work."""
-        grey = torch.full(tuple(shape), 0.5)
-        draws = ImageDraws(image=grey, index=0, domain=Domain.SELECTION, start=0, stop=2)
-        self._piece_votes(grey, draws, 0, min(2, self.batch))
+        """Run the network on noisy black images, so that its errors appear before any work."""
+        # Black lies on the grid of any noise, as grey does not.
+        black = torch.zeros(tuple(shape))
+        draws = ImageDraws(image=black, index=0, domain=Domain.SELECTION, start=0, stop=2)
+        self._piece_votes(black, draws, 0, min(2, self.batch))
 
     def _batches(self, ranges: Sequence[ImageDraws]) -> Iterator[_Batch]:
         for row, draws in enumerate(ranges):

@@ -112,7 +112,9 @@ def _warmed_up(
     sampler: Sampler, shape: Sequence[int], threads: int, seconds: float
 ) -> Callable[[], float]:
     """A function that draws for about so many seconds and returns draws per second."""
-    image = torch.rand(tuple(shape), generator=torch.Generator().manual_seed(0))
+    # An 8-bit image: grid noise takes no other.
+    levels = torch.randint(256, tuple(shape), generator=torch.Generator().manual_seed(0))
+    image = levels / 255
     # One image per thread, and few draws at first: one batch would keep a single thread busy, and
     # for long if the images are large.
     draws = sampler.batch

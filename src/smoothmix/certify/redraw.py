@@ -1,0 +1,279 @@
+"""Draw the votes of a certificate file again, and compare them with those on record.
+
+A radius can be checked against the votes of its row, but votes only against the network. Since
+noise is addressed, every vote can be drawn again: under the same weights, engine, precision and
+batch it is the same vote. Other hardware rounds differently, which can change the vote of a draw
+whose two highest logits are nearly equal. How many draws of a row are so close is counted, class
+by class: what these cannot explain is an edit.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from smoothmix._io.text import counted
+from smoothmix._process.progress import OnProgress, Progress, ignore_progress
+from smoothmix.certificates import (
+    Certificate,
+    Certificates,
+    FileSettings,
+    Selection,
+    dense,
+    sparse,
+    verify,
+)
+from smoothmix.certificates.row import votes_text
+from smoothmix.certificates.settings import differences, probe_deviation
+from smoothmix.certify.dataset import engine_for, file_settings, open_classifier
+from smoothmix.config import Precision, require
+from smoothmix.data import Dataset
+from smoothmix.errors import CertificateError, UsageError
+from smoothmix.inference.guards import check_images
+from smoothmix.inference.sampler import ImageDraws, Sampler
+from smoothmix.noise.streams import Domain
+
+EDITED_SHARE = 0.05
+"""The share of edited rows for which the chance of missing all of them is told."""
+
+NEAR_TIE: Mapping[Precision, float] = {"fp32": 1e-4, "bf16": 2.0**-6}
+"""Difference of the two highest logits, relative to the largest, that rounding may turn round."""
+
+DEVIATIONS = 4.0
+"""Near ties are wider if the probe's logits differ from those on record: so many differences."""
+
+PROBE_SECONDS = 0.5
+"""How long the draws are timed that tell how long all will take."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class RedrawnRow:
+    """What drawing one row again has shown."""
+
+    idx: int
+    draws: int
+    """Selection and estimation draws, all of which were made again."""
+    differing: int
+    """The least number of these draws that voted otherwise than recorded."""
+    problems: tuple[str, ...] = ()
+    """Differences that rounding does not explain: the row was edited, or made another way."""
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether votes differ in a way that rounding on other hardware explains."""
+        return self.differing > 0 and not self.problems
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Redraw:
+    """What drawing some rows of a file again has shown."""
+
+    rows: tuple[RedrawnRow, ...]
+    of_rows: int
+    """Rows of the file."""
+
+    @property
+    def edited(self) -> tuple[RedrawnRow, ...]:
+        """Rows whose votes the network does not give."""
+        return tuple(row for row in self.rows if row.problems)
+
+    @property
+    def rounded(self) -> tuple[RedrawnRow, ...]:
+        """Rows whose votes differ by what rounding on other hardware explains."""
+        return tuple(row for row in self.rows if row.is_rounded)
+
+    @property
+    def chance_missed(self) -> float:
+        """The chance that none of these rows is an edited one, if 5 % of all rows were edited."""
+        return chance_missed(self.of_rows, len(self.rows))
+
+
+def edited_rows(rows: int, *, share: float = EDITED_SHARE) -> int:
+    """The number of rows that make up this share of a file, rounded up."""
+    return math.ceil(share * rows)
+
+
+def chance_missed(rows: int, checked: int, *, share: float = EDITED_SHARE) -> float:
+    """The chance that so many rows, chosen at random, are all among the rows not edited.
+
+    >>> round(chance_missed(500, 20), 3), round(chance_missed(10**6, 20), 3)
+    (0.351, 0.358)
+    """
+    untouched = rows - edited_rows(rows, share=share)
+    # Chosen without replacement: one factor for each row that is checked.
+    factors = [max(0, untouched - i) / (rows - i) for i in range(min(checked, rows))]
+    return math.prod(factors)
+
+
+def choose_rows(
+    file: Certificates, count: int, *, seed: int | None = None
+) -> tuple[Certificate, ...]:
+    """Rows of a file chosen at random, in their order; a file that fails `verify` is refused.
+
+    The choice comes from the system's entropy, so that nobody knows it in advance; with a seed it
+    can be repeated.
+    """
+    require(count >= 1, f"redraw needs at least one row, got {count}")
+    found = verify(file)
+    if found.problems:
+        raise CertificateError(f"{file.path}: {found.problems[0]}")
+    if not found.recomputed:
+        raise CertificateError(f"{file.path}: has no votes that could be drawn again")
+    source = random.SystemRandom() if seed is None else random.Random(seed)
+    chosen = source.sample(range(len(file.rows)), min(count, len(file.rows)))
+    return tuple(file.rows[position] for position in sorted(chosen))
+
+
+@contextmanager
+def open_recorded(
+    model: nn.Module, dataset: Dataset, file: Certificates
+) -> Iterator[tuple[Sampler, float]]:
+    """The classifier that a file records, ready to draw, and the width of a near tie.
+
+    A network or data set that is not the one of the file is refused.
+    """
+    settings = file.settings
+    if settings is None:
+        raise CertificateError(f"{file.path}: has no settings that tell how it was drawn")
+    with open_classifier(
+        model,
+        dataset,
+        settings.certification,
+        num_classes=settings.num_classes,
+        engine=engine_for(settings),
+    ) as sampler:
+        _require_recorded(file, settings, sampler, dataset)
+        deviation = probe_deviation(settings.probe, sampler.probe)
+        narrowest = NEAR_TIE[settings.certification.precision]
+        yield sampler, max(narrowest, DEVIATIONS * deviation)
+
+
+def _require_recorded(
+    file: Certificates, settings: FileSettings, sampler: Sampler, dataset: Dataset
+) -> None:
+    here = file_settings(
+        sampler,
+        dataset,
+        settings.certification,
+        model_name=settings.model,
+        weights=settings.weights,
+        selection=Selection(skip=settings.skip, maximum=settings.images, shard=settings.shard),
+    )
+    found = differences(settings, here)
+    if found:
+        raise UsageError(
+            f"{file.path}: cannot be drawn again with this network and data: {'; '.join(found)}"
+        )
+
+
+def seconds_needed(sampler: Sampler, dataset: Dataset, rows: Sequence[Certificate]) -> float:
+    """About how long drawing these rows again will take, from a few timed draws."""
+    planned = sum(_draws_of(row) for row in rows)
+    first = rows[0]
+    pixels = _pixels(dataset, first.idx)
+    draws = min(planned, sampler.threads * sampler.batch)
+    while True:
+        start = time.perf_counter()
+        sampler.votes(pixels, first.idx, Domain.ESTIMATION, stop=draws)
+        seconds = time.perf_counter() - start
+        # Few draws of a small network take no measurable time.
+        if seconds >= PROBE_SECONDS or draws >= planned:
+            return seconds / draws * planned
+        draws = min(planned, 4 * draws)
+
+
+def redraw_rows(
+    sampler: Sampler,
+    dataset: Dataset,
+    file: Certificates,
+    rows: Sequence[Certificate],
+    *,
+    near_tie: float,
+    on_progress: OnProgress = ignore_progress,
+) -> Redraw:
+    """Draw rows of a file again with the classifier of `open_recorded`, and compare the votes."""
+    redrawn = []
+    for number, row in enumerate(rows):
+        on_progress(Progress(number, len(rows), f"image {row.idx}"))
+        pixels = _pixels(dataset, row.idx)
+        label = int(dataset.labels[row.idx])
+        redrawn.append(_redrawn(sampler, row, pixels, label, near_tie=near_tie))
+    on_progress(Progress(len(rows), len(rows), ""))
+    return Redraw(rows=tuple(redrawn), of_rows=len(file.rows))
+
+
+def _redrawn(
+    sampler: Sampler, row: Certificate, pixels: Tensor, label: int, *, near_tie: float
+) -> RedrawnRow:
+    problems = []
+    if row.label != label:
+        problems.append(f"says label {row.label}, but the data set says {label}")
+    differing = 0
+    for domain, counts in _recorded(row):
+        stop = sum(counts.values())
+        # A wrong image that was skipped has no estimation draws.
+        if stop == 0:
+            continue
+        draws = ImageDraws(image=pixels, index=row.idx, domain=domain, start=0, stop=stop)
+        recorded = dense(counts, sampler.num_classes)
+        (again,) = sampler.tally([draws])
+        moved = int(np.abs(recorded - again).sum()) // 2
+        if not moved:
+            continue
+        differing += moved
+        ties = sampler.near_ties(draws, tolerance=near_tie)
+        if not is_rounding(recorded, again, ties):
+            problems.append(_edit(domain, counts, again, int(ties[0].sum())))
+    return RedrawnRow(
+        idx=row.idx, draws=_draws_of(row), differing=differing, problems=tuple(problems)
+    )
+
+
+def is_rounding(
+    recorded: NDArray[np.int64], again: NDArray[np.int64], ties: NDArray[np.int64]
+) -> bool:
+    """Whether near ties explain that the recorded votes are not those that were drawn again.
+
+    `ties` counts the near ties by their first class and by their second: a class can lose the
+    votes of the first ones, and win those of the second ones.
+    """
+    can_lose, can_win = ties
+    return bool(np.all((recorded >= again - can_lose) & (recorded <= again + can_win)))
+
+
+def _edit(
+    domain: Domain, recorded: Mapping[int, int], again: NDArray[np.int64], near_ties: int
+) -> str:
+    purpose = "selection" if domain is Domain.SELECTION else "estimation"
+    drawn = votes_text(sparse(again[:-1], nobody=int(again[-1])))
+    return (
+        f"says {purpose} votes {votes_text(recorded)}, but the network gives {drawn}, and only "
+        f"{counted(near_ties, 'draw')} of them came near a tie"
+    )
+
+
+def _recorded(row: Certificate) -> tuple[tuple[Domain, Mapping[int, int]], ...]:
+    assert row.selection_counts is not None
+    assert row.counts is not None
+    return ((Domain.SELECTION, row.selection_counts), (Domain.ESTIMATION, row.counts))
+
+
+def _draws_of(row: Certificate) -> int:
+    return sum(sum(counts.values()) for _, counts in _recorded(row))
+
+
+def _pixels(dataset: Dataset, index: int) -> Tensor:
+    images = dataset.images([index])
+    check_images(images)
+    return images[0]
