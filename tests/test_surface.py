@@ -145,8 +145,8 @@ PUBLIC = {
     "analysis": (
         "Estimate Measured Seeds accuracy_bound average_certified_radius certified_accuracy "
         "differences_by_image from_file lower_end mean means means_of measure on_common_images "
-        "over_seeds paired_by_image paper_rounded same_data same_images share share_at_least "
-        "shared_images standard_deviation unique_names warnings_about what_differs"
+        "over_seeds paired_by_image paper_rounded rounded_alike same_data same_images share "
+        "share_at_least shared_images standard_deviation unique_names warnings_about what_differs"
     ),
     "attacks": (
         "Constraint Objective ball clamp_pixels ddn fast_gradients l2_ascent pgd project_l2 "

@@ -14,6 +14,7 @@ from scipy.stats import binom, norm
 
 from smoothmix import analysis
 from smoothmix.analysis import Measured, intervals, measure
+from smoothmix.analysis.rounding import printing_of
 from smoothmix.certificates import settings_path
 from smoothmix.errors import SmoothmixError, UsageError
 from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file
@@ -107,6 +108,33 @@ class TestRounding:
         assert measure(file, paper_rounding=True).radius.tolist() == [
             float(f"{r:.3}") for r in sound.radius
         ]
+
+    def test_digits_that_a_log_prints_are_not_rounded_again(self, tmp_path: Path) -> None:
+        # As SmoothAdv's logs: four decimals. Three digits would count 1.4951 at 1.5.
+        radii = [1.4951, 3.8115, 0.0512, 0.7496]
+        log = measure(cohen_log(tmp_path / "noise_1.00", radii), paper_rounding=True)
+        assert log.radius.tolist() == radii
+        assert log.acr().value == pytest.approx(sum(radii) / 4)
+        assert log.accuracy_at([1.5, 0.75]).tolist() == [0.25, 0.5]
+
+    @given(st.lists(st.floats(1e-4, 9.99), min_size=10, max_size=30), st.sampled_from("fg"))
+    def test_printing_again_what_was_printed_changes_nothing(
+        self, true: list[float], kind: str
+    ) -> None:
+        form = {"f": ".4f", "g": ".3g"}[kind]
+        printed = [float(f"{r:{form}}") for r in true]
+        assert printing_of(printed).nearest(printed).tolist() == printed
+
+    def test_our_own_files_are_rounded_like_the_logs_beside_them(self, tmp_path: Path) -> None:
+        ours = measure(our_file(tmp_path / "certificates.tsv", [999, 990, 985]))
+        four = measure(cohen_log(tmp_path / "noise_1.00", [1.4951, 3.8115]))
+        three = measure(cohen_log(tmp_path / "noise_0.50", [1.49, 1.95]))
+        assert (ours.radius != ours.radius.round(4)).all()
+        rounded, _ = analysis.rounded_alike([ours, four])
+        assert rounded.radius.tolist() == ours.radius.round(4).tolist()
+        expected = [float(f"{r:.3}") for r in ours.radius]
+        for every in ([ours], [ours, three], [ours, four, three]):
+            assert analysis.rounded_alike(every)[0].radius.tolist() == expected
 
 
 class TestIntervals:

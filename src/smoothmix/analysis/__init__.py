@@ -13,7 +13,7 @@ from smoothmix.analysis.compare import (
     what_differs,
 )
 from smoothmix.analysis.intervals import Estimate, mean, means, means_of, share
-from smoothmix.analysis.measured import Measured, from_file, measure, unique_names
+from smoothmix.analysis.measured import Measured, from_file, measure, rounded_alike, unique_names
 from smoothmix.analysis.metrics import (
     accuracy_bound,
     average_certified_radius,
@@ -41,6 +41,7 @@ __all__ = [
     "over_seeds",
     "paired_by_image",
     "paper_rounded",
+    "rounded_alike",
     "same_data",
     "same_images",
     "share",

@@ -77,7 +77,7 @@ def _data_hash(measured: Measured) -> str:
 
 def _rounding(measured: Measured) -> str:
     if measured.paper_rounding:
-        return "to nearest, as in the paper"
+        return "to nearest, as logs print"
     return "down"
 
 
@@ -267,8 +267,8 @@ def warnings_about(every: Sequence[Measured]) -> list[str]:
     warnings += _warnings_about_images(every)
     if any(measured.paper_rounding for measured in every):
         warnings.append(
-            "radii are rounded to nearest at three digits, as in the paper's logs, "
-            "which is not sound"
+            "radii count as logs print them, rounded to nearest, and those of certificate files "
+            "are rounded alike: this is not sound"
         )
     warnings += _warnings_about_limits(every)
     warnings += _notes_with_names(every)

@@ -21,7 +21,7 @@ from smoothmix._io.text import counted
 from smoothmix.analysis import intervals, metrics
 from smoothmix.analysis.intervals import CONFIDENCE, Estimate
 from smoothmix.analysis.remarks import has_all_votes, has_some_votes, remarks
-from smoothmix.analysis.rounding import lower_end, paper_rounded
+from smoothmix.analysis.rounding import PAPER, Printing, coarsest, lower_end, printing_of
 from smoothmix.certificates import Certificate, Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
@@ -73,8 +73,11 @@ class Measured:
     training: Metrics = ()
     """The lines of metrics.jsonl."""
 
+    printing: Printing | None = None
+    """With how many digits a log prints its radii; None for files whose votes are on record."""
+
     paper_rounding: bool = False
-    """Whether radii were rounded to nearest as in the paper's logs."""
+    """Whether radii are those that a log prints, rounded to nearest."""
 
     notes: tuple[str, ...] = field(default=())
     """What a reader must know, such as a line that was cut."""
@@ -187,8 +190,16 @@ class Measured:
         )
 
     def as_in_the_paper(self) -> Measured:
-        """The same file with radii rounded to nearest at three digits, which is not sound."""
-        return replace(self, radius=paper_rounded(self.printed), paper_rounding=True)
+        """The same file with radii as the paper's logs print them, which is not sound."""
+        return self.as_printed(PAPER)
+
+    def as_printed(self, printing: Printing) -> Measured:
+        """The same file with radii as logs print them: its own print, or rounded like `printing`."""
+        radius = self.printed
+        # To round what a log has rounded already would change its numbers.
+        if self.printing is None:
+            radius = printing.nearest(self.printed)
+        return replace(self, radius=radius, paper_rounding=True)
 
 
 def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
@@ -209,6 +220,15 @@ def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
         config=config,
         training=training,
     )
+
+
+def rounded_alike(every: Sequence[Measured]) -> list[Measured]:
+    """The same files with radii as printed: those with votes are rounded like the logs beside them.
+
+    This is the paper's way of counting, and not sound.
+    """
+    printing = coarsest(each.printing for each in every if each.printing)
+    return [measured.as_printed(printing) for measured in every]
 
 
 def _require_votes_to_agree(file: Certificates) -> None:
@@ -258,8 +278,12 @@ def from_file(
     else:
         sigma = sigma or sigma_in(file.path)
     printed = file.radius
+    radius = printed
+    printing = None
     # Only radii that come with their votes are known to be rounded down.
-    radius = printed if has_all_votes(file) else lower_end(printed)
+    if not has_all_votes(file):
+        radius = lower_end(printed)
+        printing = printing_of(printed)
     measured = Measured(
         name=name,
         file=file,
@@ -272,6 +296,7 @@ def from_file(
         sigma=sigma,
         config=config,
         training=training,
+        printing=printing,
         notes=tuple(remarks(file, sigma=sigma, paper_rounding=paper_rounding)),
     )
     if paper_rounding:

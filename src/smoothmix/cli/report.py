@@ -44,8 +44,8 @@ class TableOptions:
     """Probability that the data set's bound on certified accuracy (Cohen et al.) is too high."""
 
     paper_rounding: Annotated[bool, Parameter(negative="")] = False
-    """Round radii to nearest at three digits, as the paper's logs do. Not sound: for comparing with
-    its tables."""
+    """Count radii as logs print them, rounded to nearest, and round those of certificate files like
+    the logs beside them. Not sound: for comparing with published tables."""
 
     @property
     def choices(self) -> Choices:
@@ -140,13 +140,15 @@ def compare(
     figures: FigureOptions = FIGURES,
 ) -> None:
     """Write the page and the figures of these runs, if requested, and print the table."""
-    from smoothmix.analysis import measure, unique_names
+    from smoothmix.analysis import measure, rounded_alike, unique_names
     from smoothmix.report import compare_runs, make_page, read_sections, summary_grid
 
     # First what may fail quickly: reading many certificates takes a while.
     choices = table.choices
     studies = read_sections(page.studies or ())
     measured = [measure(run, paper_rounding=table.paper_rounding) for run in runs]
+    if table.paper_rounding:
+        measured = rounded_alike(measured)
     every = unique_names(measured)
     title = page.title or _title([each.name for each in every])
     comparison = compare_runs(every, choices, title=title, data_dir=page.data_dir)
