@@ -143,10 +143,11 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 PUBLIC = {
     "analysis": (
-        "Estimate Measured Seeds accuracy_bound average_certified_radius certified_accuracy "
-        "differences_by_image from_file lower_end mean means means_of measure on_common_images "
-        "over_seeds paired_by_image paper_rounded rounded_alike same_data same_images share "
-        "share_at_least shared_images standard_deviation unique_names warnings_about what_differs"
+        "Estimate Measured Seeds Source accuracy_bound average_certified_radius certified_accuracy "
+        "comparable_groups differences_by_image from_file lower_end mean means means_of measure "
+        "on_common_images over_seeds paired_by_image paper_rounded parse_sources rounded_alike "
+        "same_data same_images share share_at_least shared_images standard_deviation unique_names "
+        "warnings_about what_differs"
     ),
     "attacks": (
         "Constraint Objective ball clamp_pixels ddn fast_gradients l2_ascent pgd project_l2 "

@@ -217,7 +217,7 @@ class TestComparison:
         found = analysis.what_differs([*same, other])
         assert [text.split(" differs")[0] for text in found[:-1]] == ["alpha", "the guarantee"]
         assert "exact, n 1,000 (a, b); exact, n 500 (c)" in found[1]
-        assert found[-1] == "not the same images (a: 2, b: 2, c: 3)"
+        assert found[-1] == "not the same images: 2 (a, b); 3 (c); 2 in common"
 
     def test_files_that_differ_are_not_averaged(self, tmp_path: Path) -> None:
         one = measure(our_file(tmp_path / "a" / "certificates.tsv", [1000]))

@@ -15,6 +15,7 @@ from PIL import Image
 from playwright.sync_api import Page as Tab
 
 from smoothmix.analysis import Estimate
+from smoothmix.analysis.draws import Origin
 from smoothmix.report import Comparison, Page, RunView, Section, Table, make_page, render
 from smoothmix.report.images import NO_THUMBNAIL, Thumbnail
 from smoothmix.report.sections.gallery import Gallery, GalleryImage, Verdict, gallery_section
@@ -47,8 +48,10 @@ def made_run(
         images=images,
         n=DRAWS,
         alpha=ALPHA,
+        origin=Origin.RECORDED,
         mode="exact",
         norm="L2",
+        noise="Gaussian noise",
         draws_vary=False,
         acr=Estimate(acr, acr - 0.05, acr + 0.05),
         accuracy=[Estimate(s, max(0.0, s - 0.05), min(1.0, s + 0.05)) for s in shares],
@@ -97,6 +100,7 @@ def bare_run(name: str, *, mean: float = 0.4) -> RunView:
         "method": "",
         "data": "",
         "mode": "",
+        "origin": Origin.UNKNOWN,
     }
     return made_run(name, mean=mean, seed=3, training=None, **nothing, **empty)
 

@@ -11,18 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothmix import presets
-from smoothmix.analysis import Measured, measure, paired_by_image
+from smoothmix import data, presets
+from smoothmix.analysis import Measured, Source, measure, paired_by_image
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.report import Choices, compare_runs, summary_grid
+from smoothmix.report import Choices, compare_runs, make_page, render, summary_grid
 from smoothmix.report.comparison import table_radii
 from smoothmix.report.curves import radius_curve
+from smoothmix.report.headline import headline
 from smoothmix.report.sections.gallery import make_gallery
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
+from smoothmix.tables.formats import to_markdown
 from tests.conftest import Run
-from tests.helpers.certificates import cohen_log, our_file, run_folder
+from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file, run_folder
 
 
 @pytest.fixture
@@ -87,6 +89,60 @@ def test_the_baseline_is_gaussian_of_the_same_sigma_or_the_one_asked_for(
         compare_runs(every, Choices(baseline="x"), title="t")
 
 
+def spread(radius: float, images: int) -> list[object]:
+    """Radii around one, all different: several equal ones would be the limit of the draws."""
+    return [round(radius + i / 1000, 3) for i in range(images)]
+
+
+def test_a_baseline_by_name_is_the_one_of_each_sigma(tmp_path: Path) -> None:
+    every = []
+    for sigma in (0.25, 0.5):
+        for name, radius in (("salman", 0.7), ("cohen", 0.5)):
+            path = cohen_log(tmp_path / name / f"noise_{sigma}", spread(radius, 30))
+            every.append(measure(f"{name}={path}"))
+    page = compare_runs(every, Choices(baseline="cohen"), title="t")
+    versus = [run.difference.versus if run.difference else None for run in page.runs]
+    assert versus == ["cohen, sigma 0.25", None, "cohen, sigma 0.5", None]
+    # Logs do not record their training: without a choice the first one is the baseline.
+    first = compare_runs(every, Choices(), title="t")
+    assert [run.difference is None for run in first.runs] == [True, False, True, False]
+    # Any log may be declared Gaussian, which also decides what is bold.
+    declared = compare_runs(every, Choices(gaussian=["cohen"]), title="t")
+    assert [run.difference is None for run in declared.runs] == [False, True, False, True]
+    assert [run.method for run in declared.runs] == ["", "gaussian", "", "gaussian"]
+    acr = [column.key for column in summary_grid(declared).columns].index("acr")
+    bold = [row.cells[acr].bold for row in summary_grid(declared).rows]
+    assert bold == [True, False, True, False]
+
+
+def test_a_log_with_fewer_images_is_left_out_of_the_ranking(tmp_path: Path) -> None:
+    every = []
+    for name, images, radius in (("few", 25, 0.9), ("base", 30, 0.5), ("best", 30, 0.7)):
+        path = cohen_log(tmp_path / name, spread(radius, images))
+        every.append(measure(f"{name}@0.5={path}"))
+    page = compare_runs(every, Choices(gaussian=["base"]), title="t")
+    assert not page.comparable
+    assert [run.name for run in page.ranked(0.5)] == ["best", "base"]
+    text = " ".join(sentence.striptags() for sentence in headline(page))
+    assert "best is certifiably robust at average radius" in text
+    assert "few is not ranked with them: other images or other settings." in text
+    acr = [column.key for column in summary_grid(page).columns].index("acr")
+    assert [row.cells[acr].bold for row in summary_grid(page).rows] == [False, False, True]
+
+
+def test_the_summary_says_what_is_inferred(tmp_path: Path) -> None:
+    inferred = measure(f"a@1={cohen_log(tmp_path / 'a', [3.81, 3.81, 3.81])}")
+    unknown = measure(f"b@1={cohen_log(tmp_path / 'b', [1.0, 2.0, 3.0])}")
+    page = compare_runs([inferred, unknown], title="t")
+    table = to_markdown(summary_grid(page))
+    assert "100000 (inferred) | 0.001 (inferred)" in table
+    assert "| unknown | unknown |" in table
+    html = render(make_page(page))
+    assert "100,000 <small>inferred</small>" in html
+    assert ">unknown</td>" in html
+    assert "Certified with gaussian noise." in html
+
+
 def test_radii_of_the_table_are_round_and_few(tmp_path: Path) -> None:
     for largest in (1e-3, 0.03, 0.3, 0.95, 3.8, 20.0, 1000.0):
         measured = measure(cohen_log(tmp_path / f"{largest}", [largest]), paper_rounding=True)
@@ -102,7 +158,7 @@ def test_the_two_best_are_held_against_each_other_image_by_image(tmp_path: Path)
         measure(our_file(tmp_path / f"{votes}.tsv", [votes, votes // 2, votes]))
         for votes in (990, 980, 900)
     )
-    found = compare_runs([third, second, best], Choices(), title="t").runners_up[0.5]
+    found = compare_runs([third, second, best], Choices(), title="t").runners_up[0]
     assert found is not None
     assert (found.versus, found.images) == ("980", 3)
     assert found.acr.value == pytest.approx(best.counted.mean() - second.counted.mean())
@@ -203,7 +259,7 @@ class TestCommand:
         )
         assert result.code == 0, result.err
         assert "Certified robustness: Gaussian and SmoothMix" in result.out
-        assert "all: sigma 0.5, images 4, n 1000, alpha 0.001" in result.out
+        assert "all: sigma 0.5, images 4, n 1000, alpha 0.001, noise gaussian" in result.out
         assert "few images" in result.out
         page = (tmp_path / "page.html").read_text()
         assert "SmoothMix" in page
@@ -231,10 +287,10 @@ class TestCommand:
         log = cohen_log(tmp_path / "cohen" / "noise_1.00", [1.5, 0.2, 0.1])
         result = smoothmix("report", two_runs[0], log, "--format", "md")
         assert result.code == 0
-        assert "sigma differs: 0.5 (g); 1 (noise_1.00)" in result.out
-        unrecorded = "n0, alpha, the guarantee, precision, the data set, the data"
-        assert f"not recorded by noise_1.00: {unrecorded}" in result.out
-        assert "not the same images (g: 4, noise_1.00: 3)" in result.out
+        assert "sigma differs: 0.5 (g); 1 (cohen)" in result.out
+        assert "alpha is not known of cohen" in result.out
+        assert "not recorded by cohen: n0, precision, the data set, the data" in result.out
+        assert "not the same images: 4 (g); 3 (cohen); 3 in common" in result.out
 
     def test_paper_rounding_is_said(self, smoothmix: Run, tmp_path: Path) -> None:
         log = cohen_log(tmp_path / "noise_0.5", [1.5])
@@ -245,7 +301,7 @@ class TestCommand:
         assert "not sound" in paper.err
         assert "note: low and high: 95 % intervals over images" in sound.err
         assert (
-            "- all: sigma 0.5, images 1, n not known, alpha not known"
+            "- all: sigma 0.5, images 1, n unknown, alpha unknown, noise gaussian"
             in smoothmix("report", log).out
         )
 
@@ -290,6 +346,22 @@ class TestCommand:
             )
         smoothmix("report", *two_runs, "--out", "same.html")
         assert "data:image/png" in (tmp_path / "same.html").read_text()
+
+
+def test_a_log_gets_its_images_by_the_data_set_that_is_stated(tmp_path: Path) -> None:
+    labels = data.load("sample", "test").labels
+    lines = [f"{i}\t{labels[i]}\t{labels[i]}\t0.5\t1\t1\n" for i in range(5)]
+    (tmp_path / "log").write_text(COHEN_HEADER + "".join(lines))
+    path = str(tmp_path / "log")
+    unknown = make_gallery([measure(path)])
+    assert "do not record their data set" in unknown.note
+    made = make_gallery([measure(Source(path=path, data="sample"))])
+    assert all(image.thumbnail.source.startswith("data:image/png") for image in made.images)
+    # Another order of the images, or another data set.
+    shifted = measure(Source(path=path, data="sample", name="mine"))
+    shifted = replace(shifted, label=(shifted.label + 1) % 10)
+    other = make_gallery([shifted])
+    assert "mine has other labels than the data set sample" in other.note
 
 
 def test_a_gallery_shows_each_kind_of_image(two_runs: list[Path]) -> None:

@@ -154,8 +154,8 @@ def test_files_that_differ_are_named(tmp_path: Path) -> None:
         for note in reproduction_grid(rows, title="made").notes
         if "not the same images" in note
     ]
-    assert "1.00/gaussian: 4" in said
-    assert "1.00/stability: 3" in said
+    assert "4 (1.00/gaussian, " in said
+    assert "3 (1.00/stability); 3 in common" in said
 
 
 def test_seeds_on_other_images_are_not_averaged(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from smoothmix.analysis.compare import (
     Seeds,
+    comparable_groups,
     differences_by_image,
     on_common_images,
     over_seeds,
@@ -13,7 +14,7 @@ from smoothmix.analysis.compare import (
     what_differs,
 )
 from smoothmix.analysis.intervals import Estimate, mean, means, means_of, share
-from smoothmix.analysis.measured import Measured, from_file, measure, rounded_alike, unique_names
+from smoothmix.analysis.measured import Measured, from_file, measure, rounded_alike
 from smoothmix.analysis.metrics import (
     accuracy_bound,
     average_certified_radius,
@@ -21,15 +22,19 @@ from smoothmix.analysis.metrics import (
     share_at_least,
     standard_deviation,
 )
+from smoothmix.analysis.names import unique_names
 from smoothmix.analysis.rounding import lower_end, paper_rounded
+from smoothmix.analysis.sources import Source, parse_sources
 
 __all__ = [
     "Estimate",
     "Measured",
     "Seeds",
+    "Source",
     "accuracy_bound",
     "average_certified_radius",
     "certified_accuracy",
+    "comparable_groups",
     "differences_by_image",
     "from_file",
     "lower_end",
@@ -41,6 +46,7 @@ __all__ = [
     "over_seeds",
     "paired_by_image",
     "paper_rounded",
+    "parse_sources",
     "rounded_alike",
     "same_data",
     "same_images",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import metrics
+from smoothmix.analysis.draws import Origin
 from smoothmix.analysis.measured import Floats, Ints, Measured
 from smoothmix.config import TESTED_ON_TRAINING
 from smoothmix.errors import UsageError
@@ -35,13 +37,16 @@ def _certification(name: str) -> Callable[[Measured], str]:
     return get
 
 
-def _guarantee_setting(name: str) -> Callable[[Measured], str]:
-    def get(measured: Measured) -> str:
-        if measured.settings is None:
-            return NOT_RECORDED
-        return str(getattr(measured.settings.guarantee, name))
+def _n0(measured: Measured) -> str:
+    if measured.settings is None:
+        return NOT_RECORDED
+    return str(measured.settings.guarantee.n0)
 
-    return get
+
+def _alpha(measured: Measured) -> str:
+    if measured.draws.alpha is None:
+        return NOT_RECORDED
+    return f"{measured.draws.alpha:g}"
 
 
 def _noise(measured: Measured) -> str:
@@ -58,9 +63,9 @@ def _sigma(measured: Measured) -> str:
 
 
 def _guarantee(measured: Measured) -> str:
-    if measured.settings is None:
+    if measured.draws.guarantee is None:
         return NOT_RECORDED
-    return measured.settings.guarantee.description
+    return measured.draws.guarantee.description
 
 
 def _data(measured: Measured) -> str:
@@ -82,13 +87,17 @@ def _rounding(measured: Measured) -> str:
 
 
 DATA_SET = "the data set"
+GUARANTEE = "the guarantee"
+
+REQUIRED = ("sigma", "alpha", GUARANTEE)
+"""What must be known of every file, or of none, to rank them. Logs never record the rest."""
 
 COMPARED: Mapping[str, Callable[[Measured], str]] = {
     "sigma": _sigma,
     "the noise": _noise,
-    "n0": _guarantee_setting("n0"),
-    "alpha": _guarantee_setting("alpha"),
-    "the guarantee": _guarantee,
+    "n0": _n0,
+    "alpha": _alpha,
+    GUARANTEE: _guarantee,
     "precision": _certification("precision"),
     DATA_SET: _data,
     "the data behind its name": _data_hash,
@@ -100,26 +109,119 @@ COMPARED: Mapping[str, Callable[[Measured], str]] = {
 def what_differs(every: Sequence[Measured]) -> list[str]:
     """Why these files are not directly comparable, a sentence per reason; empty if they are."""
     found = []
-    unrecorded: dict[str, list[str]] = {}
-    for name, get in COMPARED.items():
-        # The same images are the same data, under whatever name they were loaded.
-        if name == DATA_SET and _same_split_of_same_data(every):
-            continue
-        groups: dict[str, list[str]] = {}
-        for measured in every:
-            groups.setdefault(get(measured), []).append(measured.name)
-        if len(groups) == 1:
-            continue
+    for name in COMPARED:
+        groups = _names_by_value(every, name)
         # A file that records nothing is no other value: it may well have been the same.
-        for file in groups.pop(NOT_RECORDED, []):
-            unrecorded.setdefault(file, []).append(name)
+        unknown = groups.pop(NOT_RECORDED, [])
         if len(groups) > 1:
             found.append(f"{name} differs: {_values_with_names(groups)}")
-    found += _unrecorded_sentences(unrecorded)
-    if not _all_same_images(every):
-        counts = ", ".join(f"{measured.name}: {len(measured)}" for measured in every)
-        found.append(f"not the same images ({counts})")
+        if groups and unknown and name in REQUIRED:
+            found.append(f"{name} is not known of {_listed(unknown)}")
+    found += _different_limits(every)
+    found += _different_images(every)
     return found
+
+
+def not_recorded(every: Sequence[Measured]) -> list[str]:
+    """What some files do not record though others do, a sentence each."""
+    unrecorded: dict[str, list[str]] = {}
+    for name in COMPARED:
+        groups = _names_by_value(every, name)
+        unknown = groups.pop(NOT_RECORDED, [])
+        if not groups or name in REQUIRED:
+            continue
+        for file in unknown:
+            unrecorded.setdefault(file, []).append(name)
+    return _unrecorded_sentences(unrecorded)
+
+
+def _names_by_value(every: Sequence[Measured], name: str) -> dict[str, list[str]]:
+    """The values of one setting, each with the names of its files."""
+    # The same images are the same data, under whatever name they were loaded.
+    if name == DATA_SET and _same_split_of_same_data(every):
+        return {}
+    groups: dict[str, list[str]] = {}
+    for measured in every:
+        groups.setdefault(COMPARED[name](measured), []).append(measured.name)
+    return groups
+
+
+def _different_limits(every: Sequence[Measured]) -> list[str]:
+    """Whether logs of unknown n and alpha show different largest radii: then these differ."""
+    known: dict[str, list[str]] = {}
+    highest_low = -math.inf
+    lowest_high = math.inf
+    for measured in every:
+        limit = measured.draws.limit
+        if measured.draws.origin is not Origin.UNKNOWN or limit is None:
+            continue
+        low, high = limit
+        highest_low = max(highest_low, low)
+        lowest_high = min(lowest_high, high)
+        known.setdefault(f"{(low + high) / 2:.2f} sigma", []).append(measured.name)
+    # Intervals that overlap may be prints of one number.
+    if highest_low <= lowest_high:
+        return []
+    values = _values_with_names(known)
+    return [f"n or alpha differ, since the largest radii do: {values}"]
+
+
+def _different_images(every: Sequence[Measured]) -> list[str]:
+    """Whether files hold other images, or other labels for the same ones."""
+    images: dict[bytes, list[Measured]] = {}
+    for measured in every:
+        indices, _ = measured.images_key
+        images.setdefault(indices, []).append(measured)
+    found = []
+    if len(images) > 1:
+        found.append(f"not the same images: {_images_with_names(images.values())}")
+    for files in images.values():
+        found += _different_labels(files)
+    return found
+
+
+def _images_with_names(groups: Iterable[Sequence[Measured]]) -> str:
+    texts = []
+    common: set[int] | None = None
+    for files in groups:
+        images = set(files[0].idx.tolist())
+        common = images if common is None else common & images
+        listed = _listed([measured.name for measured in files])
+        texts.append(f"{len(images):,} ({listed})")
+    shared = len(common or ())
+    return f"{'; '.join(texts)}; {shared:,} in common"
+
+
+def _different_labels(files: Sequence[Measured]) -> list[str]:
+    labels: dict[bytes, list[str]] = {}
+    for measured in files:
+        _, key = measured.images_key
+        labels.setdefault(key, []).append(measured.name)
+    if len(labels) == 1:
+        return []
+    groups = " and ".join(_listed(names) for names in labels.values())
+    sentence = (
+        f"the same indices with other labels ({groups}): another order of the images, "
+        "or another data set"
+    )
+    return [sentence]
+
+
+def comparable_groups(every: Sequence[Measured]) -> list[list[Measured]]:
+    """The files in groups that may be ranked: certified alike on the same images, at one sigma.
+
+    The largest group of each sigma comes before its other groups.
+    """
+    groups: list[list[Measured]] = []
+    for measured in every:
+        for group in groups:
+            if not what_differs([*group, measured]):
+                group.append(measured)
+                break
+        else:
+            groups.append([measured])
+    # A stable sort: groups of one size stay in the order of their files.
+    return sorted(groups, key=len, reverse=True)
 
 
 def _same_split_of_same_data(every: Sequence[Measured]) -> bool:
@@ -175,8 +277,8 @@ def shared_images(one: Measured, *others: Measured) -> Ints:
         both, here, there = np.intersect1d(one.idx, other.idx, return_indices=True)
         if not np.array_equal(one.label[here], other.label[there]):
             raise UsageError(
-                f"{one.name} and {other.name} have other labels for the same images: "
-                "not the same data set"
+                f"{one.name} and {other.name} have other labels for the same images: another "
+                "order of the images, or not the same data set"
             )
         common = np.intersect1d(common, both)
     return np.asarray(common, dtype=np.int64)
@@ -264,6 +366,8 @@ def warnings_about(every: Sequence[Measured]) -> list[str]:
     warnings = []
     for difference in what_differs(every):
         warnings.append(f"not directly comparable: {difference}")
+    warnings += not_recorded(every)
+    warnings += _inferred(every)
     warnings += _warnings_about_images(every)
     if any(measured.paper_rounding for measured in every):
         warnings.append(
@@ -273,6 +377,24 @@ def warnings_about(every: Sequence[Measured]) -> list[str]:
     warnings += _warnings_about_limits(every)
     warnings += _notes_with_names(every)
     return warnings
+
+
+def _inferred(every: Sequence[Measured]) -> list[str]:
+    """Which files do not record n and alpha, and how these are known nevertheless."""
+    names: dict[str, list[str]] = {}
+    for measured in every:
+        draws = measured.draws
+        if draws.origin is Origin.UNKNOWN:
+            text = "n and alpha are unknown (--n and --alpha state them)"
+        elif draws.origin is Origin.INFERRED:
+            text = f"n {draws.n:,} and alpha {draws.alpha:g} are inferred from the largest radius"
+        else:
+            continue
+        names.setdefault(text, []).append(measured.name)
+    sentences = []
+    for text, files in names.items():
+        sentences.append(f"{_listed(files)}: {text}")
+    return sentences
 
 
 def _warnings_about_images(every: Sequence[Measured]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,9 +18,11 @@ from smoothmix import certificates
 from smoothmix._io.files import read_limited
 from smoothmix._io.text import counted
 from smoothmix.analysis import intervals, metrics
+from smoothmix.analysis.draws import UNKNOWN, Draws, Origin, find_draws
 from smoothmix.analysis.intervals import CONFIDENCE, Estimate
 from smoothmix.analysis.remarks import has_all_votes, has_some_votes, remarks
 from smoothmix.analysis.rounding import PAPER, Printing, coarsest, lower_end, printing_of
+from smoothmix.analysis.sources import Source, parse_source, sigma_in
 from smoothmix.certificates import Certificate, Certificates, FileSettings
 from smoothmix.config import RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
@@ -35,6 +36,8 @@ LARGEST_METRICS = 2**26
 PRINTED_PRECISION = 2e-6
 """Radii in our files are rounded down at six decimals."""
 
+NOTHING_STATED = Source(path="")
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Metrics = Sequence[Mapping[str, Any]]
@@ -46,6 +49,9 @@ class Measured:
 
     name: str
     """The name in tables and legends."""
+
+    source: Source = NOTHING_STATED
+    """What its user stated about the file."""
 
     idx: Ints
     label: Ints
@@ -66,6 +72,9 @@ class Measured:
     follows from the radius. NaN where no noise was drawn."""
 
     sigma: float | None = None
+
+    draws: Draws = UNKNOWN
+    """How many noise samples certified an image, with which alpha, and how that is known."""
 
     config: RunConfig | None = None
     """The training, where the file lies in a run folder."""
@@ -112,24 +121,34 @@ class Measured:
 
     @property
     def method(self) -> str:
-        """Name of the training method; empty where it is not recorded."""
+        """Name of the training method; empty where it is neither recorded nor stated."""
         if self.config is None:
-            return ""
+            return self.source.method
         return str(self.config.method["name"])
 
     @property
     def largest_radius(self) -> float | None:
         """The largest radius that the noise samples can certify; None where it is not known."""
-        if self.settings is None:
+        if self.settings is not None:
+            return self.settings.largest_radius
+        if self.sigma is None or self.draws.guarantee is None:
             return None
-        return self.settings.largest_radius
+        # Logs without settings are Cohen-style logs, whose noise is Gaussian.
+        return self.draws.guarantee.largest_radius(GAUSSIAN, sigma=self.sigma)
 
     @cached_property
     def at_the_limit(self) -> int:
         """How many images have the largest possible radius; 0 where that is not known."""
-        if self.largest_radius is None or self.paper_rounding:
+        # A printed radius may lie on either side of the largest.
+        if self.largest_radius is None or self.settings is None or self.paper_rounding:
             return 0
         return int((self.counted >= self.largest_radius - PRINTED_PRECISION).sum())
+
+    @cached_property
+    def images_key(self) -> tuple[bytes, bytes]:
+        """The images and their labels in one order: equal for files of the same images."""
+        order = np.argsort(self.idx)
+        return self.idx[order].tobytes(), self.label[order].tobytes()
 
     def acr(self, *, confidence: float = CONFIDENCE) -> Estimate:
         """Average certified radius."""
@@ -194,7 +213,7 @@ class Measured:
         return self.as_printed(PAPER)
 
     def as_printed(self, printing: Printing) -> Measured:
-        """The same file with radii as logs print them: its own print, or rounded like `printing`."""
+        """The same file with radii as logs print them: its own, or rounded like `printing`."""
         radius = self.printed
         # To round what a log has rounded already would change its numbers.
         if self.printing is None:
@@ -202,20 +221,22 @@ class Measured:
         return replace(self, radius=radius, paper_rounding=True)
 
 
-def measure(source: Path | str, *, paper_rounding: bool = False) -> Measured:
+def measure(source: Source | Path | str, *, paper_rounding: bool = False) -> Measured:
     """The content of a certificate file, a run folder or a Cohen-style log.
 
-    `name=path` gives it a name.
+    `name=path` gives it a name, `name@sigma=path` a sigma as well.
     """
-    name, path = split_name(str(source))
-    file = certificates.read(path)
+    if not isinstance(source, Source):
+        source = parse_source(str(source))
+    file = certificates.read(Path(source.path))
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
     _require_votes_to_agree(file)
     config, training = _training_of(file)
     return from_file(
         file,
-        name=name or _default_name(file, config),
+        name=source.name or _default_name(file, config),
+        source=source,
         paper_rounding=paper_rounding,
         config=config,
         training=training,
@@ -266,17 +287,14 @@ def from_file(
     file: Certificates,
     *,
     name: str,
+    source: Source = NOTHING_STATED,
     paper_rounding: bool = False,
-    sigma: float | None = None,
     config: RunConfig | None = None,
     training: Metrics = (),
 ) -> Measured:
     """The rows of a file as arrays."""
     rows = file.rows
-    if file.settings:
-        sigma = file.settings.certification.sigma
-    else:
-        sigma = sigma or sigma_in(file.path)
+    sigma = _sigma(file, source)
     printed = file.radius
     radius = printed
     printing = None
@@ -284,8 +302,11 @@ def from_file(
     if not has_all_votes(file):
         radius = lower_end(printed)
         printing = printing_of(printed)
+    draws = _draws(file, source, sigma, printing or PAPER)
+    notes = remarks(file, sigma=sigma, draws=draws, paper_rounding=paper_rounding)
     measured = Measured(
         name=name,
+        source=source,
         file=file,
         idx=_integers(rows, "idx"),
         label=_integers(rows, "label"),
@@ -294,14 +315,31 @@ def from_file(
         printed=printed,
         probability=_probabilities(file, radius, sigma),
         sigma=sigma,
+        draws=draws,
         config=config,
         training=training,
         printing=printing,
-        notes=tuple(remarks(file, sigma=sigma, paper_rounding=paper_rounding)),
+        notes=tuple(notes),
     )
     if paper_rounding:
         return measured.as_in_the_paper()
     return measured
+
+
+def _sigma(file: Certificates, source: Source) -> float | None:
+    if file.settings is None:
+        return source.sigma or sigma_in(file.path)
+    recorded = file.settings.certification.sigma
+    if source.sigma not in (None, recorded):
+        raise UsageError(f"{file.path}: records sigma {recorded:g}, not {source.sigma:g}")
+    return recorded
+
+
+def _draws(file: Certificates, source: Source, sigma: float | None, printing: Printing) -> Draws:
+    # What a file records is never replaced by what somebody states.
+    if file.settings is not None:
+        return Draws(guarantee=file.settings.guarantee, origin=Origin.RECORDED)
+    return find_draws(file.radius, printing, sigma, n=source.n, alpha=source.alpha)
 
 
 def _integers(rows: Sequence[Certificate], name: str) -> Ints:
@@ -322,29 +360,6 @@ def _vote_share(row: Certificate) -> float:
         return math.nan
     counts = row.counts or {}
     return counts.get(row.selected or 0, 0) / row.n
-
-
-def sigma_in(path: Path) -> float | None:
-    """The sigma in the name of a log or its folder, such as noise_0.50 or noise_0.5_1801.
-
-    >>> sigma_in(Path("logs/cohen/noise_0.50_1801")), sigma_in(Path("mine.tsv"))
-    (0.5, None)
-    """
-    found = re.findall(r"(?:noise|sigma)_(\d+(?:\.\d+)?)", str(path))
-    if not found:
-        return None
-    # The nearest to the file: a folder may name the noise of training, which may be another.
-    sigma = float(found[-1])
-    return sigma if sigma > 0 else None
-
-
-def split_name(source: str) -> tuple[str, Path]:
-    """The name and the path in `name=path`; an empty name where there is only a path."""
-    name, equals, path = source.partition("=")
-    # A file may have an equals sign in its own name.
-    if equals and not Path(source).exists():
-        return name, Path(path)
-    return "", Path(source)
 
 
 def _default_name(file: Certificates, config: RunConfig | None) -> str:
@@ -395,25 +410,3 @@ def _require_numbers(values: Mapping[str, Any]) -> None:
         is_small_integer = isinstance(value, int) and abs(value) < 2**53
         if not is_small_integer and not isinstance(value, float):
             raise ValueError(f"{name[:40]!r} is no number")
-
-
-def unique_names(every: Sequence[Measured]) -> list[Measured]:
-    """The same files under distinct names: with their folder where two share name and sigma."""
-    keys = [(measured.name, measured.sigma) for measured in every]
-    with_folders = []
-    for measured, key in zip(every, keys, strict=True):
-        if keys.count(key) > 1:
-            measured = replace(measured, name=f"{measured.name} ({measured.path.parent})")
-        with_folders.append(measured)
-
-    # The same file may be given twice.
-    numbered: list[Measured] = []
-    seen: list[tuple[str, float | None]] = []
-    for measured in with_folders:
-        key = (measured.name, measured.sigma)
-        earlier = seen.count(key)
-        seen.append(key)
-        if earlier:
-            measured = replace(measured, name=f"{measured.name} {earlier + 1}")
-        numbered.append(measured)
-    return numbered

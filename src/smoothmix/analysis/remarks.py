@@ -7,14 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from smoothmix._io.text import counted
+from smoothmix.analysis.draws import Draws, Origin
+from smoothmix.analysis.rounding import printing_of
+from smoothmix.analysis.sources import unread_sigma
 from smoothmix.certificates import Certificate, Certificates, Certification, settings_path
 from smoothmix.certificates.row import selected_votes, votes_of
+from smoothmix.noise import GAUSSIAN
 
 
-def remarks(file: Certificates, *, sigma: float | None, paper_rounding: bool) -> list[str]:
+def remarks(
+    file: Certificates, *, sigma: float | None, draws: Draws, paper_rounding: bool
+) -> list[str]:
     """The notes on a file, a sentence each, such as on a line that was cut."""
     return [
         *file.notes,
+        *_unread_sigma(file, sigma),
+        *_beyond_reach(file, sigma, draws),
         *_unchecked(file),
         *_unfinished(file),
         *_stopped_early(file),
@@ -31,6 +39,29 @@ def has_some_votes(file: Certificates) -> bool:
 def has_all_votes(file: Certificates) -> bool:
     """Whether every row records its votes."""
     return all(row.has_votes for row in file.rows)
+
+
+def _unread_sigma(file: Certificates, sigma: float | None) -> list[str]:
+    number = unread_sigma(file.path)
+    if sigma is not None or not number:
+        return []
+    return [f"{number} in its path may or may not be its sigma: state it as name@sigma=path"]
+
+
+def _beyond_reach(file: Certificates, sigma: float | None, draws: Draws) -> list[str]:
+    """Where the stated n and alpha contradict the radii."""
+    if sigma is None or draws.origin is not Origin.STATED or draws.guarantee is None:
+        return []
+    reach = draws.guarantee.largest_radius(GAUSSIAN, sigma=sigma)
+    largest = float(file.radius.max())
+    # A printed radius may have been rounded up.
+    if largest - printing_of(file.radius).unit(largest) <= reach:
+        return []
+    note = (
+        f"has a radius of {largest:g}, but no more than {reach:.3f} can be certified with the "
+        f"stated n {draws.n:,} and alpha {draws.alpha:g}"
+    )
+    return [note]
 
 
 def _unchecked(file: Certificates) -> list[str]:

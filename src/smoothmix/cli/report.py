@@ -34,8 +34,11 @@ class TableOptions:
     """Radii of the table, such as --radii 0,0.5,1; by default round ones up to the largest."""
 
     baseline: str | None = None
-    """Name of the model that the others are compared with; by default Gaussian training at the same
-    sigma."""
+    """Name of the model that the others are compared with, at each sigma the one of that name; by
+    default Gaussian training at the same sigma."""
+
+    gaussian: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None
+    """Names of logs that are Gaussian training, which logs do not record."""
 
     confidence: float = 0.95
     """Confidence of the intervals over images."""
@@ -56,9 +59,25 @@ class TableOptions:
         return Choices(
             radii=parse_radii(self.radii),
             baseline=self.baseline or "",
+            gaussian=self.gaussian or (),
             confidence=self.confidence,
             rho=self.rho,
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """What Cohen-style logs do not record."""
+
+    n: int | None = None
+    """Noise samples per image behind logs; by default inferred from the largest radius."""
+
+    alpha: float | None = None
+    """Alpha of logs; by default inferred from the largest radius."""
+
+    data: str | None = None
+    """Data set of logs, such as cifar10, for its images."""
 
 
 @Parameter(name="*")
@@ -112,12 +131,13 @@ class FigureOptions:
         require(not alone, "--figure-format goes with --figures")
 
 
-TABLE, PAGE, FIGURES = TableOptions(), PageOptions(), FigureOptions()
+TABLE, LOGS, PAGE, FIGURES = TableOptions(), LogOptions(), PageOptions(), FigureOptions()
 
 
 def report(
     *runs: Annotated[str, Parameter(required=True)],
     table: TableOptions = TABLE,
+    logs: LogOptions = LOGS,
     page: PageOptions = PAGE,
     figures: FigureOptions = FIGURES,
 ) -> None:
@@ -127,26 +147,30 @@ def report(
     ----------
     runs
         Run folders, zoo:NAME, certificate files or Cohen-style logs, compressed or not; name=path
-        names one.
+        names one, name@sigma=path states its sigma as well. A .toml file lists runs as [[run]].
     """
-    compare(runs, table=table, page=page, figures=figures)
+    compare(runs, table=table, logs=logs, page=page, figures=figures)
 
 
 def compare(
     runs: Sequence[str],
     *,
     table: TableOptions = TABLE,
+    logs: LogOptions = LOGS,
     page: PageOptions = PAGE,
     figures: FigureOptions = FIGURES,
 ) -> None:
     """Write the page and the figures of these runs, if requested, and print the table."""
-    from smoothmix.analysis import measure, rounded_alike, unique_names
+    from smoothmix.analysis import measure, parse_sources, rounded_alike, unique_names
     from smoothmix.report import compare_runs, make_page, read_sections, summary_grid
 
     # First what may fail quickly: reading many certificates takes a while.
     choices = table.choices
     studies = read_sections(page.studies or ())
-    measured = [measure(run, paper_rounding=table.paper_rounding) for run in runs]
+    measured = []
+    for source in parse_sources(runs):
+        stated = source.or_else(n=logs.n, alpha=logs.alpha, data=logs.data or "")
+        measured.append(measure(stated, paper_rounding=table.paper_rounding))
     if table.paper_rounding:
         measured = rounded_alike(measured)
     every = unique_names(measured)

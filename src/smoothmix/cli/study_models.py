@@ -235,7 +235,7 @@ def _position(number: float) -> int:
 
 def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifier], Dataset]:
     """The smoothed classifiers of these run folders, and the data set of all of them."""
-    from smoothmix.analysis.measured import split_name
+    from smoothmix.analysis.sources import split_name
     from smoothmix.cli.models import choose_data, load_network
 
     require_one_process()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,15 +12,16 @@ from smoothmix.analysis import (
     Estimate,
     Measured,
     accuracy_bound,
+    comparable_groups,
     means_of,
     paired_by_image,
     same_data,
     warnings_about,
-    what_differs,
 )
+from smoothmix.analysis.draws import Origin
 from smoothmix.analysis.intervals import CONFIDENCE, require_confidence
 from smoothmix.config import require
-from smoothmix.noise import GAUSSIAN
+from smoothmix.noise import GAUSSIAN, Noise
 from smoothmix.report.commands import commands
 from smoothmix.report.curves import (
     histogram,
@@ -33,6 +34,8 @@ from smoothmix.report.published import published_row
 from smoothmix.report.settings import settings_by_group
 from smoothmix.report.views import Difference, PublishedRow, RunView
 
+GAUSSIAN_TRAINING = "gaussian"
+
 MOST_COLUMNS = 8
 """Radii in a table, unless others are requested."""
 
@@ -44,7 +47,10 @@ class Choices:
     radii: Sequence[float] = ()
     """Radii of the table's columns; empty for round ones up to the largest certified radius."""
     baseline: str = ""
-    """Name of the run that others are compared with; by default Gaussian training at that sigma."""
+    """Name of the run that others are compared with, at each sigma the one of that name; by default
+    Gaussian training at that sigma."""
+    gaussian: Sequence[str] = ()
+    """Names of logs that are Gaussian training, which logs do not record."""
     confidence: float = CONFIDENCE
     """Of the intervals over images."""
     rho: float = 0.001
@@ -77,15 +83,22 @@ class Comparison:
     """The certificate files behind `runs`, in the same order."""
     data_dir: Path | None = None
     """Folder of the data set, for sections that show images."""
-    certified_differently: Collection[float | None] = ()
-    """Noise levels whose runs were certified with different settings, so they are not ranked."""
-    runners_up: Mapping[float | None, Difference] = field(default_factory=dict)
-    """By noise level: the lead of the highest ACR over the second, where the two share images."""
+    runners_up: Mapping[int, Difference] = field(default_factory=dict)
+    """By group: the lead of the highest ACR over the second, where the two share images."""
 
     @property
     def comparable(self) -> bool:
-        """Whether the runs of each noise level were certified with the same settings."""
-        return not self.certified_differently
+        """Whether the runs of each noise level were certified alike on the same images."""
+        return all(len(self.ranked(sigma)) == len(runs) for sigma, runs in self.by_sigma.items())
+
+    def ranked(self, sigma: float | None) -> list[RunView]:
+        """The largest group of runs of a noise level that may be ranked, the best first."""
+        groups: dict[int, list[RunView]] = {}
+        for run in self.by_sigma[sigma]:
+            groups.setdefault(run.group, []).append(run)
+        # Groups are numbered by their size.
+        largest = groups[min(groups)]
+        return sorted(largest, key=lambda run: run.acr.value, reverse=True)
 
     @property
     def norm(self) -> str:
@@ -131,35 +144,28 @@ def compare_runs(
 ) -> Comparison:
     """Everything that is shown of these certificate files."""
     choices = choices or Choices()
+    # By name across sigmas, and so before the sigma becomes a part of the name.
+    every = _with_roles(every, choices)
     every = _with_unique_names(every)
     radii = table_radii(every, choices)
 
-    # Only runs of one noise level compete: a larger sigma allows larger radii by itself.
-    levels: dict[float | None, list[Measured]] = {}
-    paper_rounding = False
-    for measured in every:
-        levels.setdefault(measured.sigma, []).append(measured)
-        paper_rounding = paper_rounding or measured.paper_rounding
-    certified_differently = []
+    groups = comparable_groups(every)
     runners_up = {}
-    for sigma, files in levels.items():
-        if what_differs(files):
-            certified_differently.append(sigma)
+    for number, files in enumerate(groups):
         lead = _lead_over_second(files, choices)
         if lead is not None:
-            runners_up[sigma] = lead
+            runners_up[number] = lead
 
     return Comparison(
         title=title,
         radii=radii,
         confidence=choices.confidence,
         rho=choices.rho,
-        paper_rounding=paper_rounding,
+        paper_rounding=any(measured.paper_rounding for measured in every),
         warnings=warnings_about(every),
-        runs=_views(every, radii, choices),
+        runs=_views(every, groups, radii, choices),
         measured=every,
         data_dir=data_dir,
-        certified_differently=certified_differently,
         runners_up=runners_up,
     )
 
@@ -204,21 +210,43 @@ def _round_step(largest: float) -> float:
     return largest / MOST_COLUMNS
 
 
-def baseline_of(measured: Measured, every: Sequence[Measured], choices: Choices) -> Measured | None:
+def _with_roles(every: Sequence[Measured], choices: Choices) -> list[Measured]:
+    """The files with what the choices say of them: which are baselines, and which Gaussian."""
+    # Each once, in the order of the files.
+    names = dict.fromkeys(map(_name, every))
+    for name in filter(None, (choices.baseline, *choices.gaussian)):
+        require(name in names, f"no model is called {name!r}: there are {', '.join(names)}")
+    found = []
+    for measured in every:
+        source = measured.source
+        # Chosen baselines replace those that a file of runs states.
+        if choices.baseline:
+            source = replace(source, baseline=measured.name == choices.baseline)
+        if measured.name in choices.gaussian:
+            source = replace(source, method=GAUSSIAN_TRAINING)
+        found.append(replace(measured, source=source))
+    return found
+
+
+def baseline_of(measured: Measured, every: Sequence[Measured]) -> Measured | None:
     """The run that this one is compared with; None where it is the baseline itself."""
-    if choices.baseline:
-        baseline = _named(choices.baseline, every)
-    else:
+    chosen = [other for other in every if other.source.baseline]
+    baseline = _at_same_sigma(measured, chosen)
+    # A single chosen baseline stands for all sigmas.
+    if baseline is None and len(chosen) == 1:
+        baseline = chosen[0]
+    if baseline is None and not chosen:
         baseline = _default_baseline(measured, every)
     if baseline is measured:
         return None
     return baseline
 
 
-def _named(name: str, every: Sequence[Measured]) -> Measured:
-    names = list(map(_name, every))
-    require(name in names, f"no model is called {name!r}: there are {', '.join(names)}")
-    return every[names.index(name)]
+def _at_same_sigma(measured: Measured, chosen: Sequence[Measured]) -> Measured | None:
+    for other in chosen:
+        if other.sigma == measured.sigma:
+            return other
+    return None
 
 
 def _default_baseline(measured: Measured, every: Sequence[Measured]) -> Measured:
@@ -228,18 +256,23 @@ def _default_baseline(measured: Measured, every: Sequence[Measured]) -> Measured
         if other.sigma == measured.sigma and same_data(other, measured):
             rivals.append(other)
     for rival in rivals:
-        if rival.method == "gaussian":
+        if rival.method == GAUSSIAN_TRAINING:
             return rival
     return rivals[0]
 
 
-def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) -> list[RunView]:
+def _views(
+    every: Sequence[Measured],
+    groups: Sequence[Sequence[Measured]],
+    radii: Sequence[float],
+    choices: Choices,
+) -> list[RunView]:
     arrays = []
     baselines = {}
     gaps = {}
     for position, measured in enumerate(every):
         arrays.append(measured.counted)
-        baseline = baseline_of(measured, every, choices)
+        baseline = baseline_of(measured, every)
         if baseline is None:
             continue
         by_image = paired_by_image(measured, baseline)
@@ -256,11 +289,15 @@ def _views(every: Sequence[Measured], radii: Sequence[float], choices: Choices) 
         versus = baselines[position].name
         differences[position] = Difference(versus=versus, images=len(gaps[position]), acr=gap)
 
+    group_of = {}
+    for number, files in enumerate(groups):
+        for measured in files:
+            group_of[id(measured)] = number
     views = []
     for position, measured in enumerate(every):
         difference = differences.get(position)
         view = _view(measured, every, radii, choices, acr=acrs[position], difference=difference)
-        views.append(view)
+        views.append(replace(view, group=group_of[id(measured)]))
     return views
 
 
@@ -292,32 +329,29 @@ def _view(
     if measured.config:
         notes = [*measured.config.notes, *notes]
     # Cohen-style logs do not record how they were made.
-    data = ""
+    data = measured.source.data
     mode = ""
-    n = None
-    alpha = None
     draws_vary = False
-    norm = GAUSSIAN.norm
+    noise: Noise = GAUSSIAN
     if measured.settings:
         settings = measured.settings
-        guarantee = settings.guarantee
         data = f"{settings.data}, {settings.split}"
-        mode = guarantee.mode
-        n = guarantee.max_draws
-        alpha = guarantee.alpha
-        draws_vary = guarantee.holds_at_any_time
-        norm = settings.certification.noise.norm
+        mode = settings.guarantee.mode
+        draws_vary = settings.guarantee.holds_at_any_time
+        noise = settings.certification.noise
     return RunView(
         name=measured.name,
         method=measured.method,
         sigma=measured.sigma,
         data=data,
         images=len(measured),
-        n=n,
-        alpha=alpha,
+        n=measured.draws.n,
+        alpha=measured.draws.alpha,
+        origin=measured.draws.origin,
         mode=mode,
         draws_vary=draws_vary,
-        norm=norm,
+        norm=noise.norm,
+        noise=noise.description,
         acr=acr,
         accuracy=accuracy,
         accuracy_bound=_accuracy_bound(measured, accuracy, rho=choices.rho),
@@ -338,9 +372,10 @@ def _view(
 def _accuracy_bound(
     measured: Measured, accuracy: Sequence[Estimate], *, rho: float
 ) -> list[float] | None:
-    # Radii that were rounded up bound nothing.
-    if measured.settings is None or measured.paper_rounding:
+    # Radii that were rounded up bound nothing, and neither does a guess at alpha.
+    alpha = measured.draws.alpha
+    guessed = measured.draws.origin not in (Origin.RECORDED, Origin.STATED)
+    if alpha is None or guessed or measured.paper_rounding:
         return None
     shares = [share.value for share in accuracy]
-    alpha = measured.settings.guarantee.alpha
     return list(map(float, accuracy_bound(shares, len(measured), alpha=alpha, rho=rho)))

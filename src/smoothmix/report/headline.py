@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
-from smoothmix.analysis.compare import TOO_FEW_IMAGES
+from smoothmix.analysis.compare import MOST_NAMES, TOO_FEW_IMAGES
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.views import Difference, RunView
 from smoothmix.tables.numbers import number, percent, signed
@@ -69,15 +69,34 @@ def _only_run(comparison: Comparison, run: RunView) -> Markup:
 
 def _ranking(comparison: Comparison, sigma: float | None) -> list[Markup]:
     """Which run of a noise level is most robust."""
-    runs = sorted(comparison.by_sigma[sigma], key=lambda run: run.acr.value, reverse=True)
-    if sigma in comparison.certified_differently:
-        return [_not_ranked(runs)]
+    runs = comparison.ranked(sigma)
+    every = comparison.by_sigma[sigma]
+    # A single run of each kind: there is nothing to rank.
+    if len(runs) == 1 and len(every) > 1:
+        return [_not_ranked(every)]
+    others = [run.name for run in every if run not in runs]
+    return [*_ranking_of(comparison, runs), *_left_out(others)]
+
+
+def _left_out(names: Sequence[str]) -> list[Markup]:
+    """The runs of a noise level that are not ranked with the others."""
+    if not names:
+        return []
+    verb = "is" if len(names) == 1 else "are"
+    shown = ", ".join(names[:MOST_NAMES])
+    if len(names) > MOST_NAMES:
+        shown += f" and {len(names) - MOST_NAMES} more"
+    text = Markup("<strong>{}</strong> {} not ranked with them: other images or other settings.")
+    return [text.format(shown, verb)]
+
+
+def _ranking_of(comparison: Comparison, runs: Sequence[RunView]) -> list[Markup]:
     best = runs[0]
     opening = _opening(comparison, best)
     if len(runs) == 1:
         return [opening + "."]
     lead = _lead(runs, best)
-    runner_up = comparison.runners_up.get(sigma)
+    runner_up = comparison.runners_up.get(best.group)
     if lead is None:
         return [
             opening + ": the highest of these runs.",
@@ -97,8 +116,9 @@ def _ranking(comparison: Comparison, sigma: float | None) -> list[Markup]:
 
 
 def _not_ranked(runs: Sequence[RunView]) -> Markup:
-    highest = runs[0]
-    lowest = runs[-1]
+    ordered = sorted(runs, key=lambda run: run.acr.value)
+    highest = ordered[-1]
+    lowest = ordered[0]
     return Markup(
         "the average radii, from {} (<strong>{}</strong>) to {} (<strong>{}</strong>), "
         "are not ranked: these runs were not certified with the same settings."

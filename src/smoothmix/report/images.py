@@ -43,15 +43,18 @@ def certified_dataset(
     from smoothmix import data
 
     recorded = set()
+    stated = set()
     for measured in every:
         if measured.settings is not None:
             settings = measured.settings
             recorded.add((settings.data, settings.split, settings.data_hash))
-    if not recorded:
+        elif measured.source.data:
+            stated.add(measured.source.data)
+    if not recorded and not stated:
         return None, "they are not drawn, since the files do not record their data set"
-    if len(recorded) > 1:
+    if len(recorded) > 1 or len(stated) > 1:
         return None, "they are not drawn, since the files were made on different data"
-    ((name, split, fingerprint),) = recorded
+    name, split, fingerprint = _one_of(recorded, stated)
     try:
         dataset = data.load(name, split, data_dir=data_dir)
     except SmoothmixError:
@@ -59,12 +62,35 @@ def certified_dataset(
         hint = "" if ":" in name else " (--data-dir names its folder)"
         return None, f"they are not drawn, since the data set {name} was not found{hint}"
     # Other images under the same numbers would be worse than none.
-    if dataset.fingerprint != fingerprint:
+    if fingerprint and dataset.fingerprint != fingerprint:
         return None, (
             f"they are not drawn, since the data set {name} found here "
             "is not the one that was certified"
         )
+    for measured in every:
+        if not _has_labels_of(measured, dataset):
+            return None, (
+                f"they are not drawn, since {measured.name} has other labels "
+                f"than the data set {name}"
+            )
     return dataset, ""
+
+
+def _one_of(recorded: set[tuple[str, str, str]], stated: set[str]) -> tuple[str, str, str]:
+    """Name, split and fingerprint of the data set; what is recorded comes before what is stated."""
+    if recorded:
+        (found,) = recorded
+        return found
+    (name,) = stated
+    # A log does not tell the content of its data set.
+    return name, "test", ""
+
+
+def _has_labels_of(measured: Measured, dataset: Dataset) -> bool:
+    """Whether a file has the labels that the data set has for its images."""
+    if measured.idx.max() >= len(dataset.labels):
+        return False
+    return np.array_equal(dataset.labels[measured.idx], measured.label)
 
 
 def thumbnail(dataset: Dataset | None, idx: int) -> Thumbnail:

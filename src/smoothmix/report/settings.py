@@ -20,7 +20,7 @@ def settings_by_group(measured: Measured) -> dict[str, dict[str, str]]:
     if measured.settings:
         groups["certification"] = _certification_settings(measured.settings)
     elif measured.sigma is not None:
-        source = "(from the name of the file or folder)"
+        source = "(stated)" if measured.source.sigma else "(from the name of the file or folder)"
         groups["certification"] = {"sigma": f"{measured.sigma:g} {source}"}
     return groups
 

@@ -8,12 +8,13 @@ from decimal import Decimal
 
 from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
+from smoothmix.analysis.draws import Origin
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.views import PublishedRow, RunView
 from smoothmix.tables import Cell, Column, Grid, Row, mark_improvements, radius_text, rounded
 from smoothmix.tables.numbers import DASH
 
-UNKNOWN = "not known"
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def summary_grid(comparison: Comparison, *, wide: bool = False) -> Grid:
         if wide or len(different) > 1:
             shown_settings.append(name)
     fields = [
-        *_identity_fields(shown_settings),
+        *_identity_fields(shown_settings, wide=wide),
         *_radius_fields(comparison, wide=wide),
         *_accuracy_fields(comparison, wide=wide),
         *_published_fields(comparison, wide=wide),
@@ -49,21 +50,24 @@ def summary_grid(comparison: Comparison, *, wide: bool = False) -> Grid:
         rows=tuple(_row(run, fields) for run in comparison.runs),
         notes=(*_shared_settings(comparison, shown_settings), *_notes(comparison, wide=wide)),
     )
-    # Nothing may be called better where runs were certified with different settings.
-    return mark_improvements(grid) if comparison.comparable else grid
+    return mark_improvements(grid)
 
 
 def _row(run: RunView, fields: Sequence[Field]) -> Row:
     cells: list[Cell] = []
     for field in fields:
         cells += field.cells(run)
-    return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, data=run.data)
+    # Nothing may be called better than a run that was certified with different settings.
+    return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, group=run.group)
 
 
-def _identity_fields(shown_settings: Sequence[str]) -> list[Field]:
+def _identity_fields(shown_settings: Sequence[str], *, wide: bool) -> list[Field]:
     fields = [Field((Column(name="model", key="model"),), lambda run: (Cell(run.name),))]
     for name in shown_settings:
         fields.append(_setting_field(name))
+    if wide:
+        # People see it beside the numbers.
+        fields.append(Field((Column(name="n and alpha are", key="draws_known"),), _origin))
     return fields
 
 
@@ -106,20 +110,30 @@ def _short(value: float | None) -> Decimal | None:
     return Decimal(f"{value:g}")
 
 
-SETTINGS: Mapping[str, Callable[[RunView], Decimal | int | None]] = {
+SETTINGS: Mapping[str, Callable[[RunView], Decimal | int | str | None]] = {
     "sigma": lambda run: _short(run.sigma),
     "images": lambda run: run.images,
     "n": lambda run: run.n,
     "alpha": lambda run: _short(run.alpha),
+    "noise": lambda run: run.noise.replace(" noise", ""),
 }
 """Settings that the runs of a comparison mostly share."""
+
+NOT_IN_LOGS = ("n", "alpha")
+"""Settings that logs do not record, so that it must be said how they are known."""
 
 
 def _setting(run: RunView, name: str) -> Cell:
     value = SETTINGS[name](run)
     if value is None:
         return Cell(text=UNKNOWN)
+    if name in NOT_IN_LOGS and run.origin is Origin.INFERRED:
+        return Cell(value, suffix=f" ({run.origin})")
     return Cell(value)
+
+
+def _origin(run: RunView) -> tuple[Cell, ...]:
+    return (Cell(str(run.origin)),)
 
 
 def _setting_field(name: str) -> Field:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from smoothmix.analysis import Estimate
+from smoothmix.analysis.draws import Origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +85,15 @@ class RunView:
     images: int
     n: int | None
     alpha: float | None
+    origin: Origin
+    """How n and alpha are known: recorded, stated, inferred or unknown."""
     mode: str
     draws_vary: bool
     """Whether n is only the most that an image may get."""
     norm: str
     """The norm in which radii are measured, such as L2."""
+    noise: str
+    """The noise that certified it, in words, such as Gaussian noise."""
     acr: Estimate
     accuracy: Sequence[Estimate]
     """Certified accuracy at the radii of the comparison."""
@@ -115,6 +120,9 @@ class RunView:
     commands: Sequence[str]
     """The commands that train and certify this run again."""
     notes: Sequence[str]
+    group: int = 0
+    """Runs of one group have one sigma and were certified alike on the same images, so they are
+    ranked. Larger groups come first."""
 
     def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
         """Certified accuracy at the radii; None where n noise samples cannot certify any image."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from smoothmix import presets
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
-from smoothmix.analysis import Measured, measure
+from smoothmix.analysis import Measured, Source, measure
 from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS
 from smoothmix.presets import Preset
@@ -21,6 +21,8 @@ from smoothmix.reproduce.table import Reproduced
 TEST_IMAGES = 10_000
 """Images in each published log: MNIST's test set."""
 
+PAPER_DRAWS = 100_000
+PAPER_ALPHA = 0.001
 SETTINGS_NOTE = (
     "logs record no settings: n0 100, n 100,000 and alpha 0.001 are what their authors state"
 )
@@ -97,7 +99,8 @@ def rows_from_logs(
 
     def read(path: Path) -> Measured:
         nonlocal done
-        measured = measure(path, paper_rounding=paper_rounding)
+        stated = Source(path=str(path), n=PAPER_DRAWS, alpha=PAPER_ALPHA)
+        measured = measure(stated, paper_rounding=paper_rounding)
         done += 1
         on_progress(Progress(done, total))
         # The arrays hold all that a log without votes has. The rows as objects, a million for a

@@ -91,6 +91,9 @@ class Row:
     data: str = ""
     """The data set behind the numbers. Rows of different data sets are not compared."""
 
+    group: int = 0
+    """Rows of different groups were certified differently and are not compared either."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:

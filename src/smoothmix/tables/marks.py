@@ -49,7 +49,8 @@ def _rivals(row: Row, grid: Grid) -> tuple[list[Row], list[Row]]:
     """The rows of Gaussian training, and of all baselines, at the same sigma on the same data."""
     gaussian, baselines = [], []
     for other in grid.rows:
-        if other is row or (other.sigma, other.data) != (row.sigma, row.data):
+        same_kind = (other.sigma, other.data, other.group) == (row.sigma, row.data, row.group)
+        if other is row or not same_kind:
             continue
         if other.method == GAUSSIAN:
             gaussian.append(other)

@@ -33,8 +33,10 @@ def _facts(run: RunView) -> dict[str, str]:
         "data": run.data,
         "images": f"{run.images:,}",
         "σ": _number(run.sigma, "g"),
+        "noise": run.noise,
         "draws per image": _number(run.n, ","),
         "alpha": _number(run.alpha, "g"),
+        "draws and alpha are": str(run.origin),
         "mode": run.mode,
         "largest certifiable radius": "",
     }

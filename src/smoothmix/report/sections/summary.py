@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from smoothmix.analysis import Estimate
+from smoothmix.analysis.draws import Origin
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.section import Section, Table
 from smoothmix.report.summary_grid import names_by_text
@@ -31,7 +31,7 @@ def summary(comparison: Comparison) -> Section:
         tables.append(_bounds(comparison))
     if comparison.published:
         tables.append(_published(comparison))
-    text = TEXT
+    text = TEXT + _noise_sentence(comparison.runs)
     if comparison.paper_rounding:
         text += ROUNDED
     return Section(
@@ -75,14 +75,31 @@ def _values(comparison: Comparison) -> dict[str, Any]:
 
 
 def _differing_settings(runs: Sequence[RunView]) -> list[str]:
-    """Those of n and alpha that have a column, since runs differ in them."""
+    """Those of n and alpha that have a column: runs differ in them, or do not record them."""
     differing = []
     for name in ("n", "alpha"):
-        # Runs that do not record it are no reason for a column.
-        recorded = set(map(attrgetter(name), runs)) - {None}
-        if len(recorded) > 1:
+        # One value may be recorded here and inferred there, which a reader must see.
+        known = {(getattr(run, name), run.origin) for run in runs}
+        if len(known) > 1 or runs_are_logs(runs):
             differing.append(name)
     return differing
+
+
+def runs_are_logs(runs: Sequence[RunView]) -> bool:
+    """Whether n and alpha of some run are no more than a guess, or not even that."""
+    return any(run.origin in (Origin.INFERRED, Origin.UNKNOWN) for run in runs)
+
+
+def _noise_sentence(runs: Sequence[RunView]) -> str:
+    """Which noise certified which run."""
+    names = names_by_text((run.name, run.noise) for run in runs)
+    texts = []
+    for noise, files in names.items():
+        whose = "" if len(names) == 1 else f" for {', '.join(files)}"
+        texts.append(f"{noise}{whose}")
+    if not texts:
+        return ""
+    return f" Certified with {'; '.join(texts)}."
 
 
 def scale(estimates: Iterable[Estimate], *, including: Iterable[float] = ()) -> tuple[float, float]:
