@@ -68,7 +68,8 @@ def certified_dataset(
             "is not the one that was certified"
         )
     for measured in every:
-        if not _has_labels_of(measured, dataset):
+        # A log has no fingerprint; its labels are the best evidence.
+        if measured.settings is None and not _has_labels_of(measured, dataset):
             return None, (
                 f"they are not drawn, since {measured.name} has other labels "
                 f"than the data set {name}"
