@@ -4,9 +4,10 @@ BIN := .venv/bin
 # Two processes: the suite is made for two cores, and more rarely help.
 WORKERS ?= 2
 INPUTS ?= 100000
+SHARE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint quickstart fuzz bench results clean
+.PHONY: help install test lint quickstart fuzz prove bench results clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +34,9 @@ quickstart: .venv/installed ## Train, certify and show the result on embedded da
 
 fuzz: .venv/installed ## Feed every reader 100,000 damaged files (half an hour; INPUTS=1000 is a minute)
 	$(BIN)/python -m tests.fuzz.run --inputs $(INPUTS)
+
+prove: .venv/installed ## Compare noise and bounds with exact values, at full size (SHARE=0.01 is quick)
+	$(BIN)/python -m tests.prove.grid --share $(SHARE)
 
 bench: .venv/installed ## Measure speed against reference loops, as ratios
 	$(BIN)/python -m benchmarks

@@ -18,13 +18,14 @@ share a bit, whatever their prefixes are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.random import Generator
+from numpy.random import Generator, Philox
 from numpy.typing import NDArray
 
 from smoothmix.config import require, require_sigma
@@ -39,7 +40,7 @@ from smoothmix.noise.philox import (
     scattered_blocks,
 )
 from smoothmix.noise.streams import DrawRange, Pixels
-from smoothmix.noise.thresholds import BITS, Thresholds, exact_thresholds
+from smoothmix.noise.thresholds import BITS, LARGEST, Thresholds
 
 Integers = NDArray[np.int32]
 Positions = NDArray[np.int64]
@@ -62,13 +63,21 @@ UNDECIDED = np.iinfo(np.int32).min
 """Stands in tables for prefixes that do not decide J."""
 
 PIXELS_PER_CHUNK = 2**15
-"""So many pixels are computed at a time: their arrays and the table fit into the cache."""
+"""So many pixels are looked up at a time: their arrays and the table fit into the cache."""
+
+PIXELS_PER_PIECE = 2**20
+"""So many pixels are completed at a time, which limits the memory that this takes."""
+
+DENSE = 1 / 12
+"""Where more pixels need further bits, all of their draw's words are made and some are used."""
 
 TOLERANCE = 2 * float(np.finfo(np.float32).eps)
 """Floats this near to a grid point count as on it: other libraries divide with other rounding."""
 
 MAX_SPREAD = 2**20
 """Largest levels * sigma. Below it all integers are exact in float32, and tables stay small."""
+
+_PREPARING = threading.Lock()
 
 
 @final
@@ -101,11 +110,10 @@ class GridNoise(NormalRadius):
     def levels_of(self, image: Pixels) -> Integers:
         """The integers a of an image with pixels a / levels; other images are refused."""
         pixels = np.asarray(image, dtype=np.float64)
-        nearest = np.rint(pixels * self.levels)
+        nearest = np.rint(np.clip(pixels, 0, 1) * self.levels)
         # Comparisons with NaN are false, so that it is refused as well.
         on_grid = np.abs(pixels - nearest / self.levels) <= TOLERANCE
-        in_range = (nearest >= 0) & (nearest <= self.levels)
-        wrong = np.flatnonzero(~(on_grid & in_range))
+        wrong = np.flatnonzero(~on_grid)
         if wrong.size:
             raise UsageError(
                 f"grid noise needs pixels that are multiples of 1/{self.levels} in [0, 1], but one "
@@ -148,28 +156,75 @@ class GridNoise(NormalRadius):
     ) -> Noisy:
         """(base + J) / levels, clipped, for each of the draws."""
         search = prepared_search(float(sigma), self.levels)
-        size = base.size
-        pixels = np.empty((draws.count, size), dtype=np.float32)
-        prefixes = draw_prefixes(draws, size)
-        flat_base = base.ravel()
-        unknown = []
-        per_chunk = max(1, PIXELS_PER_CHUNK // max(1, size))
-        for start in range(0, draws.count, per_chunk):
-            chunk = slice(start, min(start + per_chunk, draws.count))
-            sums = search.table.take(prefixes[chunk], mode="clip")
-            undecided = np.flatnonzero(sums == UNDECIDED)
-            rests = draw_rests(draws, start, undecided, size)
-            draw, pixel = np.divmod(undecided, size)
-            found, ambiguous = search.complete(prefixes[start + draw, pixel], rests)
-            sums += flat_base
-            # Prefixes alone never lead beyond 4.3 sigma: only these can need clipping.
-            sums[draw, pixel] = np.clip(flat_base[pixel] + found, *bounds)
-            pixels[chunk] = sums
-            unknown.append(start + np.unique(draw[ambiguous]))
-        # One division of an exact integer: the floats that data sets make of 8-bit pixels.
-        pixels /= np.float32(self.levels)
-        shaped = pixels.reshape(draws.count, *base.shape)
-        return Noisy(shaped, np.concatenate([np.empty(0, np.int64), *unknown]))
+        pixels = np.empty((draws.count, base.size), dtype=np.float32)
+        ambiguous = []
+        per_piece = max(1, PIXELS_PER_PIECE // base.size)
+        for start in range(0, draws.count, per_piece):
+            count = min(per_piece, draws.count - start)
+            piece = replace(draws, first=draws.first + start, count=count)
+            target = pixels[start : start + count]
+            found = fill_piece(target, base.ravel(), piece, search, bounds, levels=self.levels)
+            ambiguous.append(start + found)
+        positions = np.concatenate([np.empty(0, dtype=np.int64), *ambiguous])
+        return Noisy(pixels.reshape(draws.count, *base.shape), positions)
+
+
+def fill_piece(
+    target: Pixels,
+    base: Integers,
+    draws: DrawRange,
+    search: Search,
+    bounds: tuple[int, int],
+    *,
+    levels: int,
+) -> Positions:
+    """Write noisy pixels into `target` [draws, pixels], and return which draws are ambiguous."""
+    size = base.size
+    blocks_per_draw = -(-size // PREFIXES_PER_BLOCK)
+    address = Address(draws.seed, PREFIX_PART, draws.item, int(draws.domain))
+    generator = address.generator(draws.first * blocks_per_draw)
+    per_chunk = max(1, PIXELS_PER_CHUNK // size)
+    scratch = np.empty((per_chunk, size), dtype=np.int32)
+    positions = []
+    undecided_prefixes = []
+    for start in range(0, draws.count, per_chunk):
+        count = min(per_chunk, draws.count - start)
+        prefixes = next_prefixes(generator, count, blocks_per_draw, size)
+        # The mode spares a check: no prefix lies outside of the table.
+        sums = search.table.take(prefixes, out=scratch[:count], mode="clip")
+        undecided = np.flatnonzero(sums == UNDECIDED)
+        positions.append(start * size + undecided)
+        undecided_prefixes.append(prefixes[np.divmod(undecided, size)])
+        sums += base
+        write_floats(sums, target[start : start + count], levels)
+    draw, pixel = np.divmod(np.concatenate(positions), size)
+    rests = draw_rests(draws, draw, size)
+    noise, ambiguous = search.complete(np.concatenate(undecided_prefixes), rests)
+    # Prefixes that decide never lead beyond 4.3 sigma: only these sums can need clipping.
+    sums = np.clip(base[pixel] + noise, *bounds)
+    floats = np.empty(sums.shape, dtype=np.float32)
+    write_floats(sums, floats, levels)
+    target[draw, pixel] = floats
+    return np.unique(draw[ambiguous])
+
+
+def next_prefixes(
+    generator: Philox, count: int, blocks_per_draw: int, size: int
+) -> NDArray[np.uint16]:
+    """The prefixes of all pixels of the next draws, as an array [count, size]."""
+    words = generator.random_raw(count * blocks_per_draw * WORDS_PER_BLOCK)
+    # In memory as little-endian, so that the view takes the lowest bits first on any machine.
+    prefixes = words.astype("<u8", copy=False).view("<u2")
+    return prefixes.reshape(count, blocks_per_draw * PREFIXES_PER_BLOCK)[:, :size]
+
+
+def write_floats(integers: Integers, target: Pixels, levels: int) -> None:
+    """Write integers / levels, each by one division of exact numbers.
+
+    These are the floats that data sets make of 8-bit pixels.
+    """
+    target[...] = integers
+    target /= np.float32(levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,61 +233,102 @@ class Search:
 
     thresholds: Thresholds
 
+    values: Words
+    """The thresholds, each with its exact prefix; later bits have the error of `thresholds`."""
+
     table: Integers
     """J by prefix, or UNDECIDED."""
+
+    below: Positions
+    """By prefix, how many thresholds have a smaller one; at the end, how many there are."""
 
     def complete(
         self, prefixes: NDArray[np.uint16], rests: Words
     ) -> tuple[Integers, NDArray[np.bool_]]:
         """J of each u that has this prefix and these further bits, and whether u is ambiguous."""
         u = (prefixes.astype(np.uint64) << np.uint64(REST_BITS)) | rests
-        values = self.thresholds.values
-        above = np.searchsorted(values, u, side="right")
-        # u is never below the first threshold, which is 0.
-        ambiguous = values[above - 1] == u
-        return (self.thresholds.lowest + above).astype(np.int32), ambiguous
+        values = self.values
+        low = self.below[prefixes]
+        high = self.below[prefixes.astype(np.int64) + 1]
+        count = count_up_to(values, u, low, high)
+        # The first threshold is 0, so that there always is one up to u.
+        margin = np.uint64(self.thresholds.margin)
+        near_lower = u - values[count - 1] <= margin
+        near_upper = values[np.minimum(count, values.size - 1)] - u <= margin
+        ambiguous = np.zeros(u.shape, dtype=np.bool_)
+        # The few that are near a threshold, within its error, are compared with exact ones.
+        for position in np.flatnonzero(near_lower | near_upper).tolist():
+            exact = self.thresholds.exact_count(int(u[position]))
+            count[position], ambiguous[position] = exact
+        return (self.thresholds.lowest + count).astype(np.int32), ambiguous
+
+
+def count_up_to(values: Words, u: Words, low: Positions, high: Positions) -> Positions:
+    """How many of the sorted values are at most u, given that it is `low` to `high` > `low`."""
+    middle = (low + high) // 2
+    is_counted = values[middle] <= u
+    low = np.where(is_counted, middle + 1, low)
+    high = np.where(is_counted, high, middle)
+    open_ones = np.flatnonzero(low < high)
+    if open_ones.size:
+        low[open_ones] = count_up_to(values, u[open_ones], low[open_ones], high[open_ones])
+    return low
+
+
+def prepared_search(sigma: float, levels: int) -> Search:
+    """The search for one sigma and one number of levels; made once."""
+    # Threads that begin together wait for one of them, instead of each making its own.
+    with _PREPARING:
+        return _search(sigma, levels)
 
 
 @lru_cache(maxsize=8)
-def prepared_search(sigma: float, levels: int) -> Search:
-    """The search for one sigma and one number of levels; made once."""
-    thresholds = exact_thresholds(sigma, levels)
+def _search(sigma: float, levels: int) -> Search:
+    thresholds = Thresholds(sigma, levels)
+    values = exact_prefixes(thresholds)
+    starts = np.arange(1, PREFIXES, dtype=np.uint64) << np.uint64(REST_BITS)
+    inner = np.searchsorted(values, starts, side="left")
+    below = np.concatenate([[0], inner, [values.size]])
     # A prefix decides J if no threshold begins with it.
-    starts = (np.arange(PREFIXES, dtype=np.uint64)) << np.uint64(REST_BITS)
-    ends = starts + np.uint64(2**REST_BITS - 1)
-    below = np.searchsorted(thresholds.values, starts, side="left")
-    up_to_end = np.searchsorted(thresholds.values, ends, side="right")
-    numbers = (thresholds.lowest + below).astype(np.int32)
-    table = np.where(below == up_to_end, numbers, UNDECIDED).astype(np.int32)
-    return Search(thresholds, table)
+    is_decided = below[:-1] == below[1:]
+    numbers = thresholds.lowest + below[:-1]
+    table = np.where(is_decided, numbers, UNDECIDED).astype(np.int32)
+    return Search(thresholds, values, table, below)
 
 
-def draw_prefixes(draws: DrawRange, size: int) -> NDArray[np.uint16]:
-    """The prefixes of all pixels, as an array [count, size]."""
-    blocks = -(-size // PREFIXES_PER_BLOCK)
-    address = Address(draws.seed, PREFIX_PART, draws.item, int(draws.domain))
-    words = contiguous_blocks(address, draws.first * blocks, draws.count * blocks)
-    # In memory as little-endian, so that the view takes the lowest bits first on any machine.
-    prefixes = words.astype("<u8", copy=False).view("<u2")
-    return prefixes.reshape(draws.count, blocks * PREFIXES_PER_BLOCK)[:, :size]
+def exact_prefixes(thresholds: Thresholds) -> Words:
+    """The thresholds, with exact values where their error leaves the prefix open."""
+    margin = thresholds.margin
+    if margin == 0:
+        return thresholds.values
+    values = thresholds.values.copy()
+    rests = values & np.uint64(2**REST_BITS - 1)
+    near_start = (rests < margin) & (values >= np.uint64(margin))
+    near_end = (rests >= 2**REST_BITS - margin) & (values <= np.uint64(LARGEST - margin))
+    for position in np.flatnonzero(near_start | near_end).tolist():
+        values[position] = thresholds.exact(thresholds.lowest + position)
+    return values
 
 
-def draw_rests(draws: DrawRange, start: int, undecided: Positions, size: int) -> Words:
-    """The further bits of pixels whose prefixes do not decide.
+def draw_rests(draws: DrawRange, draw: Positions, size: int) -> Words:
+    """The further bits of the pixels whose prefixes do not decide, in order.
 
-    `undecided` has the positions of all such pixels of some draws, in order; position 0 is the
-    first pixel of draw number `start` of the range.
+    `draw` has the draw of each, as a position within the range.
     """
-    if not undecided.size:
-        return np.empty(0, dtype=np.uint64)
-    of_draw = undecided // size
-    rank = np.arange(undecided.size) - np.searchsorted(of_draw, of_draw)
-    block, word = np.divmod(rank, WORDS_PER_BLOCK)
     blocks_per_draw = -(-size // WORDS_PER_BLOCK)
-    block += (draws.first + start + of_draw) * blocks_per_draw
+    address = Address(draws.seed, REST_PART, draws.item, int(draws.domain))
+    # The number of each among those of its draw.
+    per_draw = np.bincount(draw, minlength=draws.count)
+    rank = np.arange(draw.size) - np.repeat(np.cumsum(per_draw) - per_draw, per_draw)
+    block, word = np.divmod(rank, WORDS_PER_BLOCK)
+    if draw.size > DENSE * draws.count * size:
+        first = draws.first * blocks_per_draw
+        words = contiguous_blocks(address, first, draws.count * blocks_per_draw)
+        position = (draw * blocks_per_draw + block) * WORDS_PER_BLOCK + word
+        return words[position] >> np.uint64(PREFIX_BITS)
     # Each block is computed once, for its first word.
     is_first = word == 0
-    address = Address(draws.seed, REST_PART, draws.item, int(draws.domain))
-    blocks = scattered_blocks(address, block[is_first].astype(np.uint64))
+    numbers = (draws.first + draw[is_first]) * blocks_per_draw + block[is_first]
+    blocks = scattered_blocks(address, numbers.astype(np.uint64))
     rests: Words = blocks[word, np.cumsum(is_first) - 1] >> np.uint64(PREFIX_BITS)
     return rests

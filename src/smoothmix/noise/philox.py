@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.random import Philox
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
+
+WORD = 2**64
 
 WORDS_PER_BLOCK = 4
 ROUNDS = 10
@@ -20,7 +23,6 @@ ROUNDS = 10
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
-MASK = 2**64 - 1
 LOW_HALF = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
 
@@ -30,12 +32,12 @@ def key_words(seed: int) -> tuple[int, int]:
     # The value is not part of the message: it may be the key of a secret seed.
     if not 0 <= seed < 2**128:
         raise ValueError("seed must lie in [0, 2**128)")
-    return seed & MASK, seed >> 64
+    return seed % WORD, seed // WORD
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where 2**64 blocks begin: the key, and the upper words of the counter."""
+    """Where 2**64 blocks begin: the key, and the upper three words of the counter."""
 
     # Not shown: it may be the key of a secret seed.
     seed: int = field(repr=False)
@@ -43,19 +45,16 @@ class Address:
     item: int
     domain: int
 
-    def key(self) -> Words:
-        """The 128-bit key, as numpy wants it."""
-        return np.array(key_words(self.seed), dtype=np.uint64)
-
-    def counter(self, block: int) -> Words:
-        """The 256-bit counter that numpy's generator has before it makes a block."""
-        return np.array([block, self.part, self.item, self.domain], dtype=np.uint64)
+    def generator(self, block: int = 0) -> Philox:
+        """numpy's generator, which begins with the first word of a block."""
+        key = np.array(key_words(self.seed), dtype=np.uint64)
+        counter = np.array([block, self.part, self.item, self.domain], dtype=np.uint64)
+        return Philox(key=key, counter=counter)
 
 
 def contiguous_blocks(address: Address, first: int, count: int) -> Words:
     """The words of `count` blocks from block `first` on, as an array [4 * count]."""
-    generator = np.random.Philox(key=address.key(), counter=address.counter(first))
-    words: Words = generator.random_raw(WORDS_PER_BLOCK * count)
+    words: Words = address.generator(first).random_raw(WORDS_PER_BLOCK * count)
     return words
 
 
@@ -71,7 +70,7 @@ def scattered_blocks(address: Address, blocks: Words) -> Words:
     key = key_words(address.seed)
     for _ in range(ROUNDS):
         words = _round(words, key)
-        key = ((key[0] + KEY_STEPS[0]) & MASK, (key[1] + KEY_STEPS[1]) & MASK)
+        key = ((key[0] + KEY_STEPS[0]) % WORD, (key[1] + KEY_STEPS[1]) % WORD)
     return np.stack(words)
 
 

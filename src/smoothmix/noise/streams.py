@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from smoothmix.noise.philox import key_words
+from smoothmix.noise.philox import Address
 
 Pixels = NDArray[np.float32]
 
@@ -80,10 +80,8 @@ def stream(seed: int, domain: Domain, item: int = 0, number: int = 0) -> Generat
     >>> bool(stream(1, Domain.ORDER).random() == stream(1, Domain.ORDER).random())
     True
     """
-    key = np.array(key_words(seed), dtype=np.uint64)
     # The first word of the counter is left to the generator, which counts up there.
-    counter = np.array([0, number, item, int(domain)], dtype=np.uint64)
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    return Generator(Address(seed, number, item, int(domain)).generator())
 
 
 def fill_draws(fill: Fill, draws: DrawRange, shape: tuple[int, ...]) -> Pixels:
