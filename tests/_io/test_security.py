@@ -216,7 +216,7 @@ def test_votes_beyond_counting_are_refused(tmp_path: Path, votes: str) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("a = " + "[" * 5000, "lists are nested too deep"),
+        ("a = " + "[" * 5000, "tables or lists nested more than 16 deep"),
         ("a = " + "9" * 5000, "4300 digits"),
         ("a = 9223372036854775808", "a whole number beyond 64 bits"),
         ("a = [[{b = [1" + "0" * 30 + "]}]]", "a whole number beyond 64 bits"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -17,10 +18,28 @@ from smoothmix.errors import SmoothmixError, UsageError, shown, unknown_name
 T = TypeVar("T")
 
 LARGEST_FILE = 2**16
-"""Bytes of a settings file; ours have about a thousand. Long dotted keys take quadratic time."""
+"""Bytes of a settings file; ours have about a thousand."""
 
 MAX_DEPTH = 16
-"""How deep tables and lists may be nested."""
+"""How deep tables and lists may be nested, and how many parts a dotted key may have."""
+
+MAX_KEYS = 5000
+"""How many keys and tables a file may have; ours have about fifty."""
+
+STRING_OR_COMMENT = re.compile(
+    r"""
+    "{3} (?: \\. | [^\\] )*? (?: "{3,5} | \Z )   # a string over several lines
+    | '{3} .*? (?: '{3,5} | \Z )               # the same without escapes
+    | " (?: \\[^\n] | [^"\\\n] )* "?            # a string in one line
+    | ' [^'\n]* '?
+    | \# [^\n]*
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+"""What lacks its last quote is no TOML: the parser stops there, so the rest does not matter."""
+
+# From the beginning of a word on: a search that starts at every letter takes quadratic time.
+LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MAX_DEPTH}}}")
 
 TYPE_NAMES = {
     int: "a whole number",
@@ -66,18 +85,39 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
         content = read_limited(path, LARGEST_FILE)
-        tables = tomllib.loads(content.decode())
-        _check_depth_and_integers(tables)
+        tables = parse_toml(content.decode())
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such file") from None
-    except RecursionError:
-        raise SmoothmixError(
-            f"{path}: cannot be read as TOML (lists are nested too deep)"
-        ) from None
     # TOML's own errors are ValueErrors, and so are integers of 5000 digits.
     except (OSError, ValueError) as error:
         raise SmoothmixError(f"{path}: cannot be read as TOML ({shown(error, 300)})") from error
     return tables
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The tables in a text from outside; ValueError where it is no TOML, or beyond all limits."""
+    _require_simple(text)
+    tables = tomllib.loads(text)
+    _check_depth_and_integers(tables)
+    return tables
+
+
+def _require_simple(text: str) -> None:
+    """Refuse what the parser would take long for: one key of 30,000 parts takes it a minute."""
+    # One letter for each string, which may be a part of a key.
+    code = STRING_OR_COMMENT.sub("s", text)
+    if LONG_KEY.search(code):
+        raise ValueError(f"a dotted key that nests tables more than {MAX_DEPTH} deep")
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", code):
+        if bracket in "]}":
+            depth -= 1
+            continue
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"tables or lists nested more than {MAX_DEPTH} deep")
+    if code.count("=") + code.count("[") > MAX_KEYS:
+        raise ValueError(f"more than {MAX_KEYS:,} keys, tables and lists")
 
 
 def _check_depth_and_integers(tables: dict[str, Any]) -> None:
