@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothmix.errors import SmoothmixError
+from smoothmix._io.temporary import temporary_beside
+from smoothmix.errors import SmoothmixError, UsageError
 
 
 class FileTooLargeError(SmoothmixError):
@@ -23,31 +24,49 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary path to write to, which replaces `path` if the block succeeds.
 
     Missing folders are made. After the block the new content survives a power failure; if the
-    block fails, the old content stays.
+    block fails, the old content stays. Only a regular file is ever replaced.
     """
     # A link stays a link: the file it points to is replaced.
     target = Path(os.path.realpath(path))
+    require_regular(target, name=os.fspath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, since a rename is atomic within one file system only. Not by mkstemp,
-    # whose files others may not read: a run folder is often shared.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
-        flush_to_disk(temporary)
-        temporary.replace(target)
-        flush_to_disk(target.parent)
+        # In the same folder, since a rename is atomic within one file system only.
+        with temporary_beside(target) as temporary:
+            yield temporary
+            flush_to_disk(temporary)
+            temporary.replace(target)
+            flush_to_disk(target.parent)
     except OSError as error:
         # The system does not name the file when a write finds no room.
         error.filename = error.filename or os.fspath(path)
         raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def remove_temporary_files(folder: Path) -> None:
-    """Delete what killed writers left in a folder; the caller must be its only writer."""
-    for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+def require_regular(path: Path, *, name: str | None = None) -> None:
+    """Refuse to write to what exists and is no file: a folder, a device, a pipe.
+
+    Reading a device may never end, opening a pipe waits for its other end, and root would replace
+    either by a file.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        # It does not exist, or whoever opens it finds out why it cannot be opened.
+        return
+    if not stat.S_ISREG(mode):
+        raise UsageError(
+            f"{name or path}: is {_kind(mode)}, and results are written to files only; "
+            "choose another --out"
+        )
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a device or a socket"
 
 
 def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:

@@ -50,12 +50,16 @@ def exclusive(output: Path, *, name: str | None = None) -> Iterator[None]:
     """
     path = lock_path(output)
     lock = _acquire(path, name or str(output))
+    held = _status(path)
     try:
         yield
     finally:
         # Removed while it is still held: whoever opened it meanwhile finds after locking that
-        # it has lost its name, and tries again.
-        _remove_if_empty(path)
+        # it has lost its name, and tries again. If the folder was deleted and made again, a
+        # lock of this name may be that of another process.
+        found = _status(path)
+        if held is not None and found is not None and os.path.samestat(held, found):
+            _remove_if_empty(path)
         lock.release()
 
 
@@ -117,6 +121,13 @@ def _acquire(path: Path, name: str) -> FileLock:
             stacklevel=4,
         )
     return lock
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -23,7 +23,9 @@ from smoothmix._io.files import FileTooLargeError
 from smoothmix._io.locks import exclusive
 from smoothmix._io.text import counted
 from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
+from smoothmix.certificates.output import require_output
 from smoothmix.certificates.parse import parse
+from smoothmix.certificates.rescue import lost_file, rescue
 from smoothmix.certificates.row import COLUMNS, GRID_COLUMNS, Certificate, columns_of, to_line
 from smoothmix.certificates.settings import (
     FileSettings,
@@ -31,7 +33,6 @@ from smoothmix.certificates.settings import (
     load_settings,
     refuse_others,
     require_own_settings,
-    require_tsv,
     settings_path,
 )
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
@@ -161,6 +162,9 @@ class Writer:
         self._columns = columns_of(settings.certification)
         self._stream: FileIO | None = None
         self._synced = 0.0
+        self._identity: Identity | None = None
+        """Of the file that holds the rows so far; None before there is one."""
+        self._lost = False
 
     @property
     def remaining(self) -> list[int]:
@@ -172,12 +176,23 @@ class Writer:
         """Whether the file has a row for every image of its settings."""
         return len(self.done) >= len(self.file_settings.indices)
 
+    def resume(self, rows: Sequence[Certificate]) -> None:
+        """Continue after the rows that the file holds."""
+        self.done = list(rows)
+        if self.path.exists():
+            self._identity = _identity(self.path.stat())
+
     def append(self, row: Certificate) -> None:
-        """Add a row; the operating system has it when this returns."""
+        """Add a row; the operating system has it when this returns.
+
+        If the file was deleted or replaced, all rows are written elsewhere, and the error says so.
+        """
+        self._require_in_place((*self.done, row))
         try:
             if self._stream is None:
                 # Unbuffered: what a failed write leaves in a buffer would be written on closing.
                 self._stream = self.path.open("ab", buffering=0)
+                self._identity = _identity(os.fstat(self._stream.fileno()))
                 if self._stream.tell() == 0:
                     self._write(self._stream, header_of(self._columns))
             self._write(self._stream, to_line(row, self._columns))
@@ -189,6 +204,28 @@ class Writer:
             ) from error
         self.done.append(row)
 
+    def _require_in_place(self, rows: Sequence[Certificate]) -> None:
+        """Save the rows elsewhere and raise, if the file is not where it was."""
+        if self._is_in_place():
+            # Rows without settings cannot be resumed.
+            if not settings_path(self.path).exists():
+                self.file_settings.save(settings_path(self.path))
+            return
+        # Once: closing must not save them again.
+        self._lost = True
+        content = [header_of(self._columns)]
+        content.extend(to_line(row, self._columns) for row in rows)
+        rescued = rescue(self.path, "".join(content).encode(), self.file_settings)
+        raise lost_file(self.path, len(rows), rescued)
+
+    def _is_in_place(self) -> bool:
+        if self._identity is None:
+            return self.path.parent.is_dir()
+        try:
+            return _identity(self.path.stat()) == self._identity
+        except OSError:
+            return False
+
     def _write(self, stream: FileIO, line: str) -> None:
         remaining = memoryview(line.encode())
         while remaining:
@@ -199,25 +236,37 @@ class Writer:
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Have the operating system put all rows on the disk."""
+        """Have the operating system put all rows on the disk, and check that they are there."""
         if self._stream is not None:
             os.fsync(self._stream.fileno())
             self._stream.close()
             self._stream = None
+        if self.done and not self._lost:
+            self._require_in_place(self.done)
+
+
+Identity = tuple[int, int]
+"""Device and number of a file, which a file of the same name does not share."""
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
 
 
 @contextmanager
 def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
     """A writer that resumes a file of the same settings; a file of other settings is refused."""
-    require_tsv(path).parent.mkdir(parents=True, exist_ok=True)
+    require_output(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
+        # Again under the lock: a name that was free may have become something else.
+        require_output(path)
         writer = Writer(path, settings)
         # Nothing may be written before it is clear that both files are ours.
         require_own_settings(path)
         earlier = None
         if path.exists():
             earlier = load_settings(path)
-        writer.done = _resumed_rows(path, earlier, settings)
+        writer.resume(_resumed_rows(path, earlier, settings))
         if earlier is not None and writer.done:
             writer.file_settings = replace(
                 earlier,
@@ -259,7 +308,9 @@ def _has_header_only(path: Path) -> bool:
     """Whether a file holds nothing but a header of ours, or the beginning of it."""
     for columns in (COLUMNS, GRID_COLUMNS):
         header = header_of(columns).encode()
-        if header.startswith(path.read_bytes()[: len(header) + 1]):
+        with path.open("rb") as stream:
+            start = stream.read(len(header) + 1)
+        if header.startswith(start):
             return True
     return False
 

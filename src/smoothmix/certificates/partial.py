@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
+from smoothmix.certificates.output import real_output
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
 from smoothmix.certificates.settings import FileSettings, same_outcome, to_tables
 from smoothmix.config import require
@@ -80,6 +81,8 @@ def refuse_reserved(path: Path) -> Path:
 
 def journal_path(path: Path, settings: FileSettings) -> Path:
     """Where the partial votes of a certificate file are kept."""
+    # One journal through all links to the file.
+    path = real_output(path)
     return path.with_name(f"{path.stem}.{votes_digest(settings)}{SUFFIX}")
 
 
@@ -147,8 +150,8 @@ class Journal:
             self._write(chunk)
         except OSError as error:
             raise SmoothmixError(
-                f"{self.path}: the partial votes could not be saved ({error.strerror or error}): "
-                "free some disk space and run the same command again"
+                f"{self.path}: the partial votes could not be saved ({error.strerror or error}), "
+                "and are drawn again when the same command resumes"
             ) from error
         self._saved.update(votes)
 
@@ -250,7 +253,7 @@ class Journal:
         }
 
     def _write(self, chunk: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        # The writer of the certificate file has made the folder; if that was deleted, so be it.
         # Opened for each chunk, and appended by one call: other processes do the same.
         with self.path.open("a+b", buffering=0) as stream:
             if _ends_in_the_middle_of_a_line(stream):

@@ -18,6 +18,7 @@ from typing import final
 
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive, is_held
 from smoothmix.certificates.file import Certificates, read
+from smoothmix.certificates.output import require_output
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.row import GRID_COLUMNS, to_line
 from smoothmix.certificates.settings import (
@@ -26,7 +27,6 @@ from smoothmix.certificates.settings import (
     load_settings,
     refuse_others,
     require_own_settings,
-    require_tsv,
     settings_path,
 )
 from smoothmix.certificates.tools import merge, save, verify
@@ -93,7 +93,8 @@ def shards_beside(path: Path) -> list[Shard]:
     found = set()
     for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.t*"):
         match = pattern.fullmatch(file.name)
-        if match and int(match[1]) <= int(match[2]):
+        # Nothing but a file is a shard: reading a pipe or a device may never end.
+        if match and file.is_file() and int(match[1]) <= int(match[2]):
             found.add(Shard(path, int(match[1]), int(match[2])))
     return sorted(found)
 
@@ -222,7 +223,7 @@ def split_run(
     shards, more images.
     """
     require_own_settings(path)
-    being_written = is_held(require_tsv(path))
+    being_written = is_held(require_output(path))
     # Before the whole file is examined: once that exists, its shards disappear.
     started = started_shards(path, settings)
     _refuse_another_whole(path, settings)

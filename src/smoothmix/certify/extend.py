@@ -21,8 +21,9 @@ from smoothmix.certificates import (
 )
 from smoothmix.certificates.file import continued_versions
 from smoothmix.certificates.old_partial import import_old_votes
+from smoothmix.certificates.output import real_output, require_output
 from smoothmix.certificates.partial import Journal
-from smoothmix.certificates.settings import FREE, differences, load_settings, require_tsv
+from smoothmix.certificates.settings import FREE, differences, load_settings
 from smoothmix.certify.dataset import (
     certify_remaining,
     engine_for,
@@ -51,7 +52,8 @@ def extend_dataset(
     This is valid because the anytime guarantee holds whenever one stops. An interrupted extension
     is resumed. The file is replaced once all images are finished, and is the old one until then.
     """
-    require_tsv(path)
+    # Not a link to it: the file itself is replaced in the end.
+    path = real_output(require_output(path))
     # Held for the whole extension: nobody may add rows to the file that is going to be replaced.
     with exclusive(path):
         old = _verified(path, certification.in_whole_batches().guarantee)

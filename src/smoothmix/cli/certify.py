@@ -102,6 +102,7 @@ def certify(
         others.
     """
     from smoothmix.certificates import Certification
+    from smoothmix.certificates.output import require_output
     from smoothmix.certificates.selection import Selection
     from smoothmix.cli.models import choose_data, choose_sigma, load_network
     from smoothmix.noise import make_noise
@@ -111,7 +112,7 @@ def certify(
     shard_file = file_name(selection.shard, out, extend=anytime.extend)
     loaded = load_network(run, network)
     folder = loaded.folder or Path()
-    path = out or folder / (shard_file or "certificates.tsv")
+    path = require_output(out or folder / (shard_file or "certificates.tsv"))
     options = GuaranteeOptions(
         n0=n0,
         n=n,

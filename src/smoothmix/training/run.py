@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from smoothmix import data, methods
-from smoothmix._io.files import remove_temporary_files
 from smoothmix._io.locks import exclusive
 from smoothmix._io.toml import from_table, to_toml
 from smoothmix._process.signals import StopRequest
@@ -190,7 +189,6 @@ def _begin(trainer: Trainer, held: ExitStack) -> bytes:
     folder.path.mkdir(parents=True, exist_ok=True)
     _lock(folder, held)
     claim(folder, trainer.config)
-    remove_temporary_files(folder.state.parent)
     trainer.resume()
     if trainer.finished:
         # With the notes of the training that took place: this process trains nothing.
