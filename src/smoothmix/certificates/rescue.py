@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from smoothmix._io.files import atomic_write
+from smoothmix._io.text import counted
 from smoothmix.certificates.settings import FileSettings, settings_path
 from smoothmix.errors import SmoothmixError
 
@@ -55,10 +56,10 @@ def lost_file(path: Path, rows: int, rescued: Path | None) -> SmoothmixError:
     what = f"{path}: was deleted or replaced while it was being written"
     if rescued is None:
         return SmoothmixError(
-            f"{what}, and its {rows} rows could not be saved anywhere else: they are lost"
+            f"{what}, and what it held, {counted(rows, 'row')}, could not be saved elsewhere: it is lost"
         )
     return SmoothmixError(
-        f"{what}; its {rows} rows are saved as {rescued}: rename it and "
+        f"{what}; what it held, {counted(rows, 'row')}, is saved as {rescued}: rename it and "
         f"{settings_path(rescued).name} to {path.name} and {settings_path(path).name} in "
         f"{path.parent}, and run the same command again to resume"
     )
