@@ -140,6 +140,9 @@ class RunConfig:
     data_hash: str = ""
     """Fingerprint of the images and labels it was trained on; training fills it in."""
 
+    weights_sha256: str = ""
+    """SHA-256 of the file of trained weights; training fills it in, and loading checks it."""
+
     preset: str = ""
     """The preset that this is a run of, if any."""
 

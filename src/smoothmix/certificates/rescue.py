@@ -56,7 +56,7 @@ def lost_file(path: Path, rows: int, rescued: Path | None) -> SmoothmixError:
     what = f"{path}: was deleted or replaced while it was being written"
     if rescued is None:
         return SmoothmixError(
-            f"{what}, and what it held, {counted(rows, 'row')}, could not be saved elsewhere: it is lost"
+            f"{what}; what it held, {counted(rows, 'row')}, could not be saved and is lost"
         )
     return SmoothmixError(
         f"{what}; what it held, {counted(rows, 'row')}, is saved as {rescued}: rename it and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,8 +86,8 @@ def import_checkpoint(
     model = build_network(config)
     found = read_checkpoint(checkpoint, model)
     # The settings last: a folder without them is no run folder.
-    save_weights(model, folder.weights)
-    config.save(folder.config)
+    digest = save_weights(model, folder.weights)
+    replace(config, weights_sha256=digest).save(folder.config)
     _report(checkpoint.name, found)
     echo(f"run folder: {out}")
 

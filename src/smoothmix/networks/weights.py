@@ -46,13 +46,20 @@ NAMES_SHOWN = 3
 """How many names an error message lists."""
 
 
-def save_weights(model: nn.Module, path: str | Path) -> None:
-    """Write parameters and buffers to a safetensors file, atomically."""
+def save_weights(model: nn.Module, path: str | Path) -> str:
+    """Write parameters and buffers to a safetensors file, atomically; the file's SHA-256."""
+    content = weights_content(model)
+    atomic_write(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def weights_content(model: nn.Module) -> bytes:
+    """Parameters and buffers as the content of a safetensors file."""
     tensors = {}
     for name, value in state_tensors(model).items():
         # Copies: safetensors refuses other memory formats, and tensors that two layers share.
         tensors[name] = value.cpu().contiguous().clone()
-    atomic_write(path, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    return safetensors.torch.save(tensors, metadata={"format": "pt"})
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from smoothmix import networks
+from smoothmix._io.files import atomic_write
 from smoothmix.config import RunConfig
-from smoothmix.errors import UsageError
-from smoothmix.networks.weights import load_weights
+from smoothmix.errors import CheckpointError, UsageError
+from smoothmix.networks.weights import load_weights, weights_content
 from smoothmix.runs import zoo
 from smoothmix.runs.folder import RunFolder
 
@@ -60,5 +63,34 @@ def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
     # the caller draws.
     with torch.random.fork_rng(devices=[]):
         network = build_network(config)
+    # A file that is cut off is refused by what is wrong with it; one changed bit, by its hash.
     load_weights(network, folder.weights)
+    _require_recorded_weights(folder, config)
     return config, network
+
+
+def save_trained(model: nn.Module, folder: RunFolder) -> None:
+    """Write the weights of a run, and their hash into its settings."""
+    content = weights_content(model)
+    recorded = RunConfig.load(folder.config)
+    digest = hashlib.sha256(content).hexdigest()
+    # The hash first: weights without it would be loaded unchecked, should the process die here.
+    replace(recorded, weights_sha256=digest).save(folder.config)
+    atomic_write(folder.weights, content)
+
+
+def _require_recorded_weights(folder: RunFolder, config: RunConfig) -> None:
+    """Refuse weights that have changed; runs of earlier versions have recorded no hash."""
+    if not config.weights_sha256:
+        return
+    try:
+        with folder.weights.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {folder.weights}: {error.strerror}") from error
+    if found != config.weights_sha256:
+        raise CheckpointError(
+            f"{folder.weights}: is damaged or was replaced: its SHA-256 is not the one that "
+            f"{folder.config.name} records; restore it, or delete the line weights_sha256 there "
+            "if you replaced it on purpose"
+        )

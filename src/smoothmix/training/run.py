@@ -129,6 +129,8 @@ def _complete(config: RunConfig, method: Method, train: Dataset, test: Dataset) 
         num_classes=train.num_classes,
         image_shape=train.shape,
         data_hash=train.fingerprint,
+        # Settings may come from the folder of another run.
+        weights_sha256="",
     )
     recipe = config.recipe
     if not Epoch(train, method, recipe.seed, 0, recipe.batch).ranges:
@@ -254,8 +256,9 @@ def differences(there: RunConfig, here: RunConfig) -> str:
 def _flat(config: RunConfig) -> dict[str, Any]:
     """All settings by name, those of the method marked as such."""
     table = asdict(config)
-    # Notes follow from the other settings.
+    # Notes follow from the other settings, and weights are made by them.
     del table["notes"]
+    del table["weights_sha256"]
     recipe = table.pop("recipe")
     method = table.pop("method")
     flat = {f"method {name}": value for name, value in method.items()}

@@ -16,8 +16,8 @@ from smoothmix.data import Dataset
 from smoothmix.errors import SmoothmixError
 from smoothmix.methods import Method
 from smoothmix.networks.noisy import noisy_accuracy
-from smoothmix.networks.weights import save_weights
 from smoothmix.runs.folder import RunFolder
+from smoothmix.runs.load import save_trained
 from smoothmix.runs.options import CHECKPOINT_MINUTES
 from smoothmix.training.batches import Epoch, Share, prepare_shares
 from smoothmix.training.checkpoint import State, load_latest, save_state
@@ -98,7 +98,7 @@ class Trainer:
         while self.state.epoch < self.config.recipe.epochs:
             metrics = self._train_epoch()
         if self.group.world.is_main:
-            save_weights(self.model, self.folder.weights)
+            save_trained(self.model, self.folder)
         self.finished = True
         return metrics
 

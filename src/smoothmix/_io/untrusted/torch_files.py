@@ -59,6 +59,7 @@ def _checked_layout(path: Path) -> Layout:
             _check_legacy(file)
             return "legacy"
         if start.startswith(b"PK") and _check_archive(file):
+            _require_checksums(path, file)
             return "zip"
     raise CheckpointError(f"{path} is cut short, damaged, or not written by torch.save")
 
@@ -88,6 +89,17 @@ def _check_archive(file: IO[bytes]) -> bool:
     walk_pickle(io.BytesIO(content), limits)
     limits.check_total()
     return True
+
+
+def _require_checksums(path: Path, file: IO[bytes]) -> None:
+    """Refuse an archive of which a part has changed: torch writes checksums, but ignores them."""
+    with zipfile.ZipFile(file) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        part = shown(damaged.partition("/")[2])
+        raise CheckpointError(
+            f"{path}: its part {part} does not have the checksum it was written with"
+        )
 
 
 def _is_plain_archive(members: Sequence[zipfile.ZipInfo], size: int) -> bool:
