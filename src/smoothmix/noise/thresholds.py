@@ -60,7 +60,7 @@ class Thresholds:
     def highest(self) -> int:
         """The first j with z_j >= FAR: its threshold, and all after it, are LARGEST."""
         spread = self.levels * Fraction(self.sigma)
-        return max(0, math.ceil(FAR * spread - Fraction(1, 2)))
+        return max(0, int(math.ceil(FAR * spread - Fraction(1, 2))))
 
     @property
     def lowest(self) -> int:
