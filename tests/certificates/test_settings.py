@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from smoothmix.certificates import Certification, FileSettings
 from smoothmix.certificates.settings import differences, from_tables, refuse_others, to_tables
 from smoothmix.errors import UsageError
-from smoothmix.noise import GaussianNoise, LaplaceNoise, Noise, UniformNoise
+from smoothmix.noise import GaussianNoise, GridNoise, LaplaceNoise, Noise, UniformNoise
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
 from tests.helpers.guarantees import certification_of
@@ -186,7 +186,9 @@ CERTIFICATIONS = st.builds(
     Certification,
     sigma=st.floats(1e-3, 1e3),
     guarantee=GUARANTEES,
-    noise=st.sampled_from([GaussianNoise(), LaplaceNoise(), UniformNoise(), Stepped(levels=15)]),
+    noise=st.sampled_from(
+        [GaussianNoise(), LaplaceNoise(), UniformNoise(), GridNoise(), Stepped(levels=15)]
+    ),
     seed=st.integers(0, 2**63 - 1),
     batch=st.integers(1, 10**6),
     precision=st.sampled_from(["fp32", "bf16"]),

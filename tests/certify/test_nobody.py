@@ -12,10 +12,12 @@ import torch
 
 import smoothmix
 from smoothmix._process.progress import Progress
+from smoothmix.analysis import measure
 from smoothmix.certificates import Certificates, Certification, Selection, read, verify
 from smoothmix.certify import Smoothed, certify_dataset, extend_dataset
 from smoothmix.certify.predict import predict_dataset
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
+from smoothmix.report.sections.gallery import make_gallery
 from smoothmix.stats import NOBODY, Anytime, FixedDraws, Stopping
 from smoothmix.stats.binomial import lower_bound
 from tests.conftest import Run
@@ -175,6 +177,23 @@ def test_a_prediction_counts_ambiguous_draws_for_the_runner_up() -> None:
     assert sure.predict == few.predict(dataset.images([0]), n=700, seed=0).item() >= 0
 
 
+def test_the_gallery_and_the_shares_of_votes_leave_nobody_out(tmp_path: Path) -> None:
+    file = certify(tmp_path / "certificates.tsv")
+    measured = measure(file.path)
+    for row, share in zip(file.rows, measured.probability, strict=True):
+        assert row.counts is not None
+        assert share == row.counts[row.selected or 0] / N
+    made = make_gallery([measured])
+    assert len(made.images) == 3
+    for image, row in zip(made.images, file.rows, strict=True):
+        assert row.counts is not None
+        (verdict,) = image.verdicts
+        # As an index, -1 would be the last of the ten digits.
+        by_class = {c: votes for c, votes in row.counts.items() if c != NOBODY}
+        assert dict(verdict.votes).items() <= {str(c): v for c, v in by_class.items()}.items()
+        assert verdict.n == N
+
+
 def test_commands_from_certify_to_report(tmp_path: Path, smoothmix: Run) -> None:
     put_network(tmp_path)
     noise = put_noise(tmp_path)
@@ -205,10 +224,9 @@ def test_commands_from_certify_to_report(tmp_path: Path, smoothmix: Run) -> None
     ]
     page = smoothmix("report", "whole.tsv", "merged.tsv", "--out", "page.html", *trusted)
     assert page.code == 0, page.err
-    # -1 as an index would be the last of the ten digits.
-    gallery = smoothmix("certificates", "export", "whole.tsv", *trusted)
-    assert gallery.code == 0
-    assert "-1:43" not in gallery.out
+    exported = smoothmix("certificates", "export", "whole.tsv", *trusted)
+    assert exported.code == 0
+    assert len(exported.out.splitlines()) == 5
 
 
 def test_a_killed_command_resumes(tmp_path: Path, smoothmix: Run, jobs: Jobs) -> None:

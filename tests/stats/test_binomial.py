@@ -19,6 +19,7 @@ from smoothmix.stats.binomial import (
     lower_bound,
     predicted,
     prediction_p_value,
+    top_two,
     upper_bound,
 )
 from smoothmix.stats.guarantees import FixedDraws
@@ -154,6 +155,25 @@ def test_predictions_abstain_at_ties_and_answer_when_sure() -> None:
         2,
         ABSTAIN,
     ]
+
+
+@given(st.lists(st.integers(0, 40), min_size=3, max_size=3), st.integers(0, 6))
+def test_a_prediction_holds_whatever_ambiguous_draws_would_have_voted(
+    counts: list[int], nobody: int
+) -> None:
+    (answer,) = predicted(counts, alpha=0.05, nobody=nobody)
+    if answer == ABSTAIN:
+        return
+    for first in range(nobody + 1):
+        for second in range(nobody + 1 - first):
+            votes = np.add(counts, [first, second, nobody - first - second])
+            assert predicted(votes, alpha=0.05).tolist() == [answer]
+
+
+def test_ambiguous_draws_never_make_the_runner_up_the_answer() -> None:
+    assert predicted([[60, 10], [60, 10]], alpha=0.05, nobody=[10, 500]).tolist() == [0, ABSTAIN]
+    first, second = top_two([[60, 10, 0]], nobody=500)
+    assert (first.tolist(), second.tolist()) == ([60], [60])
 
 
 @given(st.floats(0, 12), ALPHAS, st.floats(0.1, 1.5))

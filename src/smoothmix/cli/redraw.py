@@ -52,10 +52,10 @@ def _has_network(run: Path) -> bool:
 
 
 def redraw_file(
-    file: Certificates, run: Path | None, options: RedrawOptions, *, seed_file: Path | None
+    path: Path, run: Path | None, options: RedrawOptions, *, seed_file: Path | None
 ) -> int:
     """Draw rows of a file again and print what that shows; the exit code of the command."""
-    from smoothmix import data
+    from smoothmix import certificates, data
     from smoothmix.certify.redraw import (
         choose_rows,
         open_recorded,
@@ -66,7 +66,7 @@ def redraw_file(
 
     require(current_world().alone, "--redraw runs in one process: start it without torchrun")
     assert options.redraw is not None
-    file = _with_seed(file, seed_file)
+    file = _with_seed(certificates.read(path), seed_file)
     rows = choose_rows(file, options.redraw, seed=options.redraw_seed)
     settings = file.settings
     assert settings is not None, "choose_rows refuses files without settings"
@@ -83,12 +83,12 @@ def redraw_file(
     with open_recorded(network.model, dataset, file) as (sampler, near_tie):
         seconds = seconds_needed(sampler, dataset, rows)
         of_rows = f"{len(rows)} of {counted(len(file.rows), 'row')}"
-        echo(f"{file.path}: drawing {of_rows} again takes about {duration(seconds)}")
+        echo(f"{path}: drawing {of_rows} again takes about {duration(seconds)}")
         with progress("redrawing", unit="images") as on_progress:
             found = redraw_rows(
                 sampler, dataset, file, rows, near_tie=near_tie, on_progress=on_progress
             )
-    return _show(file.path, found)
+    return _show(path, found)
 
 
 def _with_seed(file: Certificates, seed_file: Path | None) -> Certificates:
