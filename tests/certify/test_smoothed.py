@@ -161,3 +161,60 @@ def test_images_that_want_a_gradient_are_certified_without_a_word(
         smoothed().votes(wanting, n=20, seed=0), smoothed().votes(IMAGES, n=20, seed=0)
     )
     assert [str(each.message) for each in recwarn] == []
+
+
+class Unreadable(torch.Tensor):
+    """Someone's own tensor, which fails where its pixels are read."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.Tensor.aminmax:
+            raise KeyError("no pixels")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+PIXELS = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+OTHER_TENSORS = {
+    "sparse": (PIXELS.to_sparse(), r"got the layout torch.sparse_coo: call to_dense\(\)"),
+    "complex": (PIXELS.to(torch.complex64), "got torch.complex64: take their real part"),
+    "meta": (PIXELS.to("meta"), "device meta have no pixels"),
+    "float8": (PIXELS.to(torch.float8_e4m3fn), "give a torch.Tensor of float32"),
+    "subclass": (PIXELS.as_subclass(Unreadable), r"this Unreadable of .*\(KeyError\)"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TENSORS)
+def test_tensors_that_hold_no_plain_pixels_are_refused_in_a_sentence(kind: str) -> None:
+    images, sentence = OTHER_TENSORS[kind]
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    for ask in (smoothed.certify, smoothed.predict, smoothed.votes):
+        with pytest.raises(UsageError, match=sentence):
+            ask(images, n=100)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_quantised_nested_and_compressed_tensors_are_refused_in_a_sentence() -> None:
+    quantised = torch.quantize_per_tensor(PIXELS, 0.01, 0, torch.quint8)
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    with pytest.raises(UsageError, match=r"got torch.quint8: call dequantize\(\)"):
+        smoothed.votes(quantised, n=100)
+    with pytest.raises(UsageError, match="got the layout"):
+        smoothed.votes(PIXELS.flatten(1).to_sparse_csr(), n=100)
+    with pytest.raises(UsageError, match="stack images of one shape"):
+        smoothed.votes(torch.nested.nested_tensor([PIXELS[0], PIXELS[1]]), n=100)
+
+
+def test_other_views_of_plain_pixels_get_the_same_votes() -> None:
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    expected = smoothed.votes(PIXELS, n=100, seed=1).tolist()
+    views = {
+        "with gradients": PIXELS.clone().requires_grad_(),
+        "not contiguous": PIXELS.transpose(2, 3).contiguous().transpose(2, 3),
+        "negated": torch.complex(PIXELS, -PIXELS).conj().imag,
+        "in float64": PIXELS.double(),
+        "a subclass": PIXELS.as_subclass(type("Own", (torch.Tensor,), {})),
+        "a parameter": torch.nn.Parameter(PIXELS),
+    }
+    for name, images in views.items():
+        assert smoothed.votes(images, n=100, seed=1).tolist() == expected, name

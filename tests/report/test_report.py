@@ -398,3 +398,18 @@ def test_config_files_that_are_broken_are_refused_by_name(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"metrics\.jsonl: cannot be read"):
         measure(folder)
     assert RunConfig.load(folder / "config.toml").preset == "mnist/0.50/gaussian"
+
+
+def test_images_beyond_the_data_set_are_not_drawn_and_the_page_says_so(
+    smoothmix: Run, tmp_path: Path
+) -> None:
+    sample = data.load("sample", "test")
+    path = our_file(tmp_path / "certificates.tsv", [900, 400], data_hash=sample.fingerprint)
+    settings = path.with_suffix(".toml")
+    settings.write_text(settings.read_text().replace("images = 2", "images = 9000"))
+    text = path.read_text().replace("\n1\t", "\n8000\t")
+    path.write_text(text)
+    done = smoothmix("report", path, "--out", "page.html")
+    assert done.code == 0, done.err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"name image 8,000, and the data set sample has {len(sample):,}" in page

@@ -30,7 +30,7 @@ from smoothmix.errors import UsageError
 from smoothmix.inference.guards import check_images, check_network, doubts
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
-from smoothmix.inference.threads import one_thread_per_forward
+from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
 from smoothmix.noise import GAUSSIAN, Noise, fresh_seed
 from smoothmix.noise.streams import Domain
 from smoothmix.stats.anytime import Stopping
@@ -145,7 +145,9 @@ class Smoothed:
                 threads = min(threads, NOISE_THREADS)
             # torch's limit holds for the thread that sets it, so each worker sets its own before
             # its first forward pass.
-            workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+            workers = ThreadPoolExecutor(
+                threads, initializer=set_threads_of_this_thread, initargs=(1,)
+            )
             try:
                 yield Sampler(
                     network=network,
@@ -237,8 +239,12 @@ class Smoothed:
         return torch.from_numpy(np.stack(votes))
 
     def _check(self, images: Tensor) -> None:
-        check_images(images, any_range=self.any_range)
-        for doubt in doubts(self.sigma, images):
+        # In one thread, like all that follows: in a child that was forked from a process which ran
+        # torch in several threads, torch would wait for threads that are not there.
+        with one_thread_per_forward():
+            check_images(images, any_range=self.any_range)
+            found = list(doubts(self.sigma, images))
+        for doubt in found:
             warnings.warn(doubt, stacklevel=3)
 
 

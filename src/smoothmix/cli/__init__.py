@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _allow_imports_from_working_folder() -> None:
-    """Let `package.module:name` find modules in the working folder, as `python -m` does."""
+    """Let `package.module:name` find modules in the working folder, after all installed ones."""
     # At the end: a file here must not replace a module that this program or a library imports.
     try:
         here = str(Path.cwd())

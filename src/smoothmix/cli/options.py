@@ -120,7 +120,7 @@ class NetworkSource(DeviceOption):
 
     model: str | None = None
     """Your own network instead of a run: `package.module:function`, called without arguments.
-    Modules in the current folder are found."""
+    Modules in the current folder are found, after all installed ones."""
 
     weights: Path | None = None
     """Weights for --model: .safetensors, or .pt, which is read without running code from it."""

@@ -93,7 +93,8 @@ class PageOptions:
 
     section: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None
     """Further sections of the page: `package.module:function`, called with the comparison, or the
-    name of one that an installed package offers; the current folder is importable."""
+    name of one that an installed package offers; modules in the current folder are found
+    after all installed ones."""
 
     studies: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None
     """Files or folders that `smoothmix study` made, to be shown on the page."""

@@ -13,6 +13,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from smoothmix.inference.threads import ForkSafeLock
 from smoothmix.networks.modes import eval_mode
 
 
@@ -69,7 +70,7 @@ class OneAtATime:
     """
 
     # One lock for all instances: two of them may hold the same network.
-    _turn = threading.Lock()
+    _turn = ForkSafeLock()
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from smoothmix.inference.threads import ForkSafeLock
+
 ADDITIONS: tuple[object, ...] = ("add", "add_", operator.add, operator.iadd, torch.add)
 RELUS: tuple[object, ...] = ("relu", "relu_", torch.relu, torch.relu_, F.relu, F.relu_)
 IN_PLACE: tuple[object, ...] = (
@@ -194,7 +196,7 @@ def _as_pixels(pairs: Tensor) -> Tensor:
 
 # Tracing
 
-_tracing = threading.Lock()
+_tracing = ForkSafeLock()
 """Tracing wraps the methods of all modules, and assumes that nobody else does so meanwhile."""
 
 

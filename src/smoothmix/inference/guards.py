@@ -39,6 +39,7 @@ def check_images(images: Tensor, *, any_range: bool = False) -> None:
         isinstance(images, Tensor),
         f"images must be a torch tensor [B, ...], got {type(images).__name__}",
     )
+    require_plain_tensor(images)
     require(
         images.dim() >= 2 and images.shape[0] > 0,
         f"images must be a batch [B, ...], got {list(images.shape)}",
@@ -47,8 +48,7 @@ def check_images(images: Tensor, *, any_range: bool = False) -> None:
         images.is_floating_point(),
         f"images must be floating point in [0, 1], got {images.dtype}: divide 8-bit pixels by 255",
     )
-    # aminmax passes on NaN, which comparisons in Python would lose.
-    low, high = map(float, images.detach().aminmax())
+    low, high = _range(images)
     require(
         math.isfinite(low) and math.isfinite(high), "the images hold values that are not finite"
     )
@@ -58,6 +58,35 @@ def check_images(images: Tensor, *, any_range: bool = False) -> None:
     if low < 0:
         hint = f"they {LOOK_NORMALISED}"
     raise UsageError(f"the images must lie in [0, 1], but run from {low:.3g} to {high:.3g}; {hint}")
+
+
+def require_plain_tensor(images: Tensor) -> None:
+    """Refuse tensors that hold their pixels in another way than one number after the other."""
+    how = "images must be a dense tensor of real numbers"
+    require(not images.is_nested, f"{how}, not a nested one: stack images of one shape")
+    is_dense = images.layout == torch.strided
+    require(is_dense, f"{how}, got the layout {images.layout}: call to_dense()")
+    require(not images.is_quantized, f"{how}, got {images.dtype}: call dequantize()")
+    require(not images.is_complex(), f"{how}, got {images.dtype}: take their real part")
+    require(not images.is_meta, f"{how}, but those on the device meta have no pixels")
+    # Newer versions of torch have no named dimensions.
+    names = getattr(images, "names", ())
+    require(not any(names), f"{how}, without named dimensions: call rename(None)")
+
+
+def _range(images: Tensor) -> tuple[float, float]:
+    """The least and the largest pixel."""
+    try:
+        # aminmax passes on NaN, which comparisons in Python would lose.
+        low, high = map(float, images.detach().aminmax())
+    except Exception as error:
+        # A subclass of Tensor is anyone's code; and some types have no such function.
+        kind = type(images).__name__
+        raise UsageError(
+            f"the pixels of this {kind} of {images.dtype} cannot be read ({type(error).__name__}): "
+            "give a torch.Tensor of float32"
+        ) from error
+    return low, high
 
 
 def check_network(model: nn.Module) -> None:

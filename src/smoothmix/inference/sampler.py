@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothmix._io.text import counted
-from smoothmix.errors import SmoothmixError
+from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_logits
 from smoothmix.inference.prepare import PreparedNetwork
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
@@ -65,6 +66,8 @@ class Sampler:
     """Draws per forward pass."""
     noise: Noise = GAUSSIAN
     """Distribution of the noise."""
+    process: int = field(default_factory=os.getpid, repr=False)
+    """The process that has the worker threads."""
 
     @property
     def engine(self) -> str:
@@ -109,7 +112,8 @@ class Sampler:
         their draws. If it returns true, batches that have not started are left out: the votes are
         then those of the first so many batches.
         """
-        images = [draws.image.detach().to("cpu", torch.float32) for draws in ranges]
+        self._require_own_process()
+        images = [draws.image.detach().resolve_neg().to("cpu", torch.float32) for draws in ranges]
         batches = list(self._batches(ranges))
 
         def count(batch: _Batch) -> NDArray[np.int64]:
@@ -155,6 +159,15 @@ class Sampler:
         black = torch.zeros(tuple(shape))
         draws = ImageDraws(image=black, index=0, domain=Domain.SELECTION, start=0, stop=2)
         self._piece_votes(black, draws, 0, min(2, self.batch))
+
+    def _require_own_process(self) -> None:
+        # Work for threads that do not exist would wait for ever.
+        if os.getpid() != self.process:
+            raise UsageError(
+                "this classifier was opened before the process forked, and its worker threads are "
+                "not in the child: open it again there (certify, predict and votes do so by "
+                "themselves)"
+            )
 
     def _batches(self, ranges: Sequence[ImageDraws]) -> Iterator[_Batch]:
         for row, draws in enumerate(ranges):

@@ -67,6 +67,13 @@ def certified_dataset(
             f"they are not drawn, since the data set {name} found here "
             "is not the one that was certified"
         )
+    # A file names images by their numbers, and may name any.
+    highest = max(int(measured.idx.max(initial=0)) for measured in every)
+    if highest >= len(dataset):
+        return None, (
+            f"they are not drawn, since the files name image {highest:,}, and the data set {name} "
+            f"has {len(dataset):,}"
+        )
     for measured in every:
         # A log has no fingerprint; its labels are the best evidence.
         if measured.settings is None and not _has_labels_of(measured, dataset):
