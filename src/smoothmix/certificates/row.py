@@ -29,8 +29,8 @@ GRID_COLUMNS = (*COLUMNS, "squared")
 """The columns of our files with noise on a grid, where the claim is one about integers."""
 
 DECIMALS = Decimal("0.000001")
-NO_FRACTION_FROM = 2.0**52
-"""All floating-point numbers from here on are whole."""
+WHOLE_FROM = 1e9
+"""Numbers from here on are cut to whole ones: below, a float has the digits of six decimals."""
 
 LARGEST_RADIUS = 1e12
 """A larger number is no distance between images."""
@@ -232,10 +232,14 @@ def round_down(value: float) -> float:
     >>> round_down(0.9999999)
     0.999999
     """
-    # Large numbers have no decimals to cut, and nan stays nan.
-    if not abs(value) < NO_FRACTION_FROM:
+    # Infinity and nan stay what they are.
+    if not math.isfinite(value):
         return value
-    # Decimal holds the exact value of a float; arithmetic on floats might round up.
+    # The text of a larger number with six decimals could be above it: a float has too few digits.
+    if abs(value) >= WHOLE_FROM:
+        return float(math.trunc(value))
+    # Decimal holds the exact value of a float; arithmetic on floats might round up. The float that
+    # is returned may be above the decimal number, but its text with six decimals is that number.
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
 

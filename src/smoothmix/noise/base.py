@@ -49,6 +49,9 @@ class Noise(ABC):
     fourth_moment: ClassVar[float] = math.nan
     """Of one coordinate at sigma 1. Only the study of input-dependent noise needs it."""
 
+    relative_error: ClassVar[float] = 4e-15
+    """A bound on the relative error of `signed_radius` above 1/2. `radius` subtracts it."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         # The address lets any process find a class from outside that a file names.
@@ -80,10 +83,14 @@ class Noise(ABC):
         return f"{self.name} noise ({self.norm} radii)"
 
     def radius(self, p_lower: ArrayLike, *, sigma: float) -> Floats:
-        """The radius certified by a lower bound on the top class's probability; 0 up to 1/2."""
+        """The radius certified by a lower bound on the top class's probability; 0 up to 1/2.
+
+        It is never above the exact radius of this probability and this sigma.
+        """
         require_sigma(sigma)
         p = np.asarray(p_lower, dtype=np.float64)
-        return np.where(p > 0.5, self.signed_radius(np.maximum(p, 0.5), sigma=sigma), 0.0)
+        nearest = self.signed_radius(np.maximum(p, 0.5), sigma=sigma)
+        return np.where(p > 0.5, nearest * (1 - self.relative_error), 0.0)
 
     def sample(self, draws: DrawRange, shape: tuple[int, ...], *, sigma: float) -> Pixels:
         """Addressed noise as an array [count, *shape]."""

@@ -26,21 +26,14 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaincinv, expit, logit
+from scipy.special import betaincinv
 
 from smoothmix.config import require, require_alpha, require_sigma, require_whole
 from smoothmix.noise import GAUSSIAN, Noise
-from smoothmix.stats.binomial import Bools, Floats, require_counts
-from smoothmix.stats.evidence import evidence_and_slope
-
-CLOSE = 1e-12
-"""How far below the root, in log-odds, the search for a bound may end."""
-
-TINY = 1e-300
-"""A bound below this is returned as 0."""
-
-MAX_STEPS = 200
-"""Steps of the search for a bound. Newton's method takes about five."""
+from smoothmix.stats.beta import Floats
+from smoothmix.stats.binomial import Bools, require_counts, rest_rounded_up
+from smoothmix.stats.evidence import evidence_and_slope, evidence_error
+from smoothmix.stats.search import TINY, largest_refuted
 
 
 @final
@@ -126,7 +119,7 @@ def upper_bound(
     >>> round(float(upper_bound(990, 1000, k0=99, n0=100, alpha=0.001)), 6)
     0.99797
     """
-    return 1.0 - _remainder_bound(k, n, k0, n0, alpha=alpha)
+    return rest_rounded_up(_remainder_bound(k, n, k0, n0, alpha=alpha))
 
 
 def radius_interval(
@@ -236,43 +229,21 @@ def _bounds(k: Floats, n: Floats, k0: Floats, n0: Floats, *, alpha: ArrayLike) -
     bound = np.zeros(votes[0].shape)
     # Without a vote for the class, nothing speaks against p = 0.
     voted = votes[0] > 0
-    bound[voted] = _search(*(part[voted] for part in votes))
+    k, n, k0, n0, alphas = (part[voted] for part in votes)
+    bound[voted] = largest_refuted(
+        _evidence,
+        (k, n, k0, n0),
+        threshold=-np.log(alphas),
+        guess=_first_guess(k, n, n0, alphas),
+        top=k / n,
+    )
     return bound
 
 
-def _search(k: Floats, n: Floats, k0: Floats, n0: Floats, alpha: Floats) -> Floats:
-    """The root of M_n(p) = 1 / alpha from below, where k > 0.
-
-    Newton's method in the log-odds, kept between a point that is known to pass and one that is not.
-    """
-    # Rounding must not lift the evidence over the threshold: its error is at most half of this, as
-    # measured.
-    threshold = -np.log(alpha) + 1e-14 * (n + n0 + 100)
-    low = np.zeros_like(k)
-    high = k / n
-    p = _first_guess(k, n, n0, alpha)
-    todo = np.arange(k.size)
-    for _ in range(MAX_STEPS):
-        here = p[todo]
-        value, slope = evidence_and_slope(here, k[todo], n[todo], k0[todo], n0[todo])
-        excess = value - threshold[todo]
-        passes = excess >= 0
-        low[todo] = np.where(passes, here, low[todo])
-        high[todo] = np.where(passes, high[todo], here)
-        # The second term is the spacing of floating-point numbers near 1.
-        close = CLOSE + 4e-16 / (1.0 - here)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = -excess / slope
-            guess = np.maximum(expit(logit(here) + step - close), TINY)
-        inside = (low[todo] < guess) & (guess < high[todo])
-        p[todo] = np.where(inside, guess, (low[todo] + high[todo]) / 2)
-        near_root = passes & (step <= 2 * close)
-        interval_closed = high[todo] - low[todo] <= 2 * close * here * (1 - here)
-        todo = todo[~(near_root | interval_closed) & (high[todo] > TINY)]
-        if not todo.size:
-            break
-    # Only points that were seen to pass are returned: a search cut short is still safe.
-    return low
+def _evidence(p: Floats, k: Floats, n: Floats, k0: Floats, n0: Floats) -> tuple[Floats, Floats]:
+    """Log M_n(p), less what rounding may have added to it, and its derivative in the log-odds."""
+    value, slope = evidence_and_slope(p, k, n, k0, n0)
+    return value - evidence_error(n, n0), slope
 
 
 def _first_guess(k: Floats, n: Floats, n0: Floats, alpha: Floats) -> Floats:
@@ -291,7 +262,7 @@ def _radius_decided(
 
     It is out of reach if the other classes have at least the probability `remainder`.
     """
-    certified = (low >= noise.probability(wanted, sigma=sigma)) & (low > 0.5)
+    certified = (noise.radius(low, sigma=sigma) >= wanted) & (low > 0.5)
     # The probability for -r is 1 less that for r, with all its digits.
     too_much = remainder > noise.probability(-wanted, sigma=sigma)
     out_of_reach = too_much | (remainder >= 0.5)

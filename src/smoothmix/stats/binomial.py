@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betainc, betaincinv
+from scipy.special import betaincinv
 
 from smoothmix.config import require, require_alpha
+from smoothmix.stats.beta import Floats, log_tail_and_slope, tail_error
+from smoothmix.stats.search import CLOSE, TINY, largest_refuted
 
 ABSTAIN = -1
 """The prediction for an image that the smoothed classifier refuses to classify."""
@@ -16,13 +19,24 @@ ABSTAIN = -1
 NOBODY = -1
 """The class of a draw whose vote is not determined: it stays in n, and counts for no class."""
 
-Floats = NDArray[np.float64]
+BELOW_ONE = 1 - 2.0**-53
+"""The largest floating-point number below 1."""
+
+ROUNDING = 1e-14
+"""A bound on the relative error of a few operations on floating-point numbers."""
+
+EXACT_UP_TO = 2_000
+"""Votes up to which a p-value that is close to alpha is compared with it in whole numbers."""
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Floats:
     """One-sided Clopper-Pearson bound: exceeds the true probability with chance at most alpha.
+
+    Rounding never makes it larger: it is a p at which the votes were seen to have a chance of at
+    most alpha, rounding errors of that chance included.
 
     >>> round(float(lower_bound(990, 1000, alpha=0.001)), 6)
     0.976036
@@ -31,15 +45,42 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Flo
     k = np.asarray(successes, dtype=np.float64)
     n = np.asarray(trials, dtype=np.float64)
     require_counts(k, n)
-    # No success bounds nothing, and the beta distribution has no parameter 0.
-    with np.errstate(invalid="ignore"):
-        return np.where(k > 0, betaincinv(k, n - k + 1, alpha), 0.0)
+    k, n = np.broadcast_arrays(k, n)
+    bound = np.zeros(k.shape)
+    # No success bounds nothing.
+    some = k > 0
+    bound[some] = _refuted(k[some], n[some], alpha)
+    return bound
+
+
+def _refuted(k: Floats, n: Floats, alpha: float) -> Floats:
+    """The largest p at which k or more of n votes have a chance of alpha at most."""
+    # scipy's inverse errs to either side. It is only where the search starts.
+    with np.errstate(all="ignore"):
+        near = np.nan_to_num(betaincinv(k, n - k + 1, alpha))
+    guess = np.clip(near - CLOSE * near * (1 - near), TINY, BELOW_ONE)
+    threshold = np.full_like(k, -np.log(alpha))
+    return largest_refuted(_surprise, (k, n), threshold=threshold, guess=guess, top=np.ones_like(k))
+
+
+def _surprise(p: Floats, k: Floats, n: Floats) -> tuple[Floats, Floats]:
+    """Minus the log of the chance of k or more of n votes, less what rounding may have added."""
+    log_tail, slope = log_tail_and_slope(p, k, n)
+    return -log_tail - tail_error(p, k, n, log_tail), -slope
 
 
 def upper_bound(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> Floats:
     """One-sided Clopper-Pearson bound: falls below the truth with chance at most alpha."""
     failures = np.asarray(trials) - np.asarray(successes)
-    return 1.0 - lower_bound(failures, trials, alpha=alpha)
+    return rest_rounded_up(lower_bound(failures, trials, alpha=alpha))
+
+
+def rest_rounded_up(p: Floats) -> Floats:
+    """1 - p, rounded up where a floating-point number cannot hold it."""
+    rest = 1.0 - p
+    # What rounding took off; this difference is exact.
+    lost = (1.0 - rest) - p
+    return np.where(lost > 0, np.nextafter(rest, 2.0), rest)
 
 
 def abstention_is_certain(
@@ -57,19 +98,22 @@ def abstention_is_certain(
 def smallest_remainder(n: int, *, alpha: float) -> float:
     """The least that n draws can leave to all other classes: 1 less the bound of n equal votes.
 
+    Rounding never makes it larger, so that no votes certify more than what follows from it.
+
     >>> round(smallest_remainder(1000, alpha=0.001), 6)
     0.006884
     """
     require(n >= 1, f"n must be at least 1, got {n}")
     require_alpha(alpha)
     # The bound is alpha^(1/n). What it lacks to 1 keeps its digits where the bound loses them.
-    return -math.expm1(math.log(alpha) / n)
+    return -math.expm1(math.log(alpha) / n) * (1 - ROUNDING)
 
 
 def draws_for(remainder: float, *, alpha: float) -> float:
     """The least n whose equal votes leave at most `remainder` to the other classes, and below 1/2.
 
-    It is infinite where no number of draws does so in floating point.
+    It is infinite where no number of draws does so in floating point. Rounding never makes it
+    larger: an n that suffices is not refused.
 
     >>> draws_for(0.5, alpha=0.001), draws_for(0.01, alpha=0.001)
     (10, 688)
@@ -85,7 +129,7 @@ def draws_for(remainder: float, *, alpha: float) -> float:
         return above_half
     if remainder <= 0:
         return math.inf
-    draws = math.log(alpha) / math.log1p(-remainder)
+    draws = math.log(alpha) / math.log1p(-remainder) * (1 - ROUNDING)
     if not math.isfinite(draws):
         return math.inf
     return max(above_half, math.ceil(draws))
@@ -94,16 +138,27 @@ def draws_for(remainder: float, *, alpha: float) -> float:
 def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
     """Two-sided p-value that the two top classes are equally likely, from their votes.
 
+    Rounding never makes it smaller.
+
     >>> round(float(prediction_p_value(60, 40)), 6)
     0.056888
     """
     a = np.asarray(first, dtype=np.float64)
     b = np.asarray(second, dtype=np.float64)
     more = np.maximum(a, b)
-    n = a + b
+    voted = more > 0
+    log_tail = np.zeros(more.shape)
+    log_tail[voted] = _log_tail_of_fair_coin(more[voted], (a + b)[voted])
     # At probability 1/2 the tails are mirror images: the test is twice the upper tail.
-    tail = np.where(more > 0, betainc(np.maximum(more, 1), n - more + 1, 0.5), 1.0)
-    return np.minimum(1.0, 2.0 * tail)
+    return np.minimum(1.0, 2.0 * np.exp(log_tail))
+
+
+def _log_tail_of_fair_coin(k: Floats, n: Floats) -> Floats:
+    """Log of the chance that k or more of n fair votes agree, not below its exact value."""
+    half = np.full_like(k, 0.5)
+    log_tail, _ = log_tail_and_slope(half, k, n)
+    # The last term is for the exponential that follows.
+    return log_tail + tail_error(half, k, n, log_tail) + ROUNDING
 
 
 def top_two(counts: ArrayLike, *, nobody: ArrayLike = 0) -> tuple[Ints, Ints]:
@@ -132,8 +187,20 @@ def predicted(counts: ArrayLike, *, alpha: float, nobody: ArrayLike = 0) -> Ints
     require_alpha(alpha)
     votes = np.atleast_2d(np.asarray(counts, dtype=np.int64))
     first, second = top_two(votes, nobody=nobody)
-    sure = prediction_p_value(first, second) <= alpha
+    p_value = prediction_p_value(first, second)
+    sure = p_value <= alpha
+    # Few votes often have a p-value of exactly alpha, such as 2 / 2^n.
+    close = ~sure & (p_value <= alpha * (1 + 1e-9)) & (first + second <= EXACT_UP_TO)
+    for row in np.flatnonzero(close):
+        sure[row] = _exact_p_value(int(first[row]), int(second[row])) <= Fraction(alpha)
     return np.where(sure, votes.argmax(axis=1), ABSTAIN)
+
+
+def _exact_p_value(first: int, second: int) -> Fraction:
+    """The p-value of `prediction_p_value` in whole numbers, where the first has more votes."""
+    n = first + second
+    outcomes = sum(math.comb(n, successes) for successes in range(first, n + 1))
+    return min(Fraction(1), Fraction(2 * outcomes, 2**n))
 
 
 def draws_to_predict(alpha: float) -> int:

@@ -21,9 +21,9 @@ from smoothmix.noise.base import Noise
 from smoothmix.registry import ClassRegistry, address_of
 from smoothmix.stats import anytime
 from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.beta import Floats
 from smoothmix.stats.binomial import (
     Bools,
-    Floats,
     Ints,
     abstention_is_certain,
     draws_for,
@@ -274,7 +274,9 @@ class FixedDraws(Guarantee):
         3.8115
         """
         remainder = smallest_remainder(self.n, alpha=self.alpha)
-        return max(0.0, -float(noise.signed_radius(remainder, sigma=sigma)))
+        nearest = -float(noise.signed_radius(remainder, sigma=sigma))
+        # Rounding must not put it below a radius that votes can certify.
+        return max(0.0, nearest * (1 + noise.relative_error))
 
     def draws_for(self, wanted: float, noise: Noise, *, sigma: float) -> int:
         """The least n that can certify the radius `wanted`; for 0, that can certify anything.

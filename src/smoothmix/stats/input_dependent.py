@@ -23,7 +23,7 @@ from scipy.special import log1p, log_ndtr, ndtri
 
 from smoothmix.config import require, require_seed, require_sigma
 from smoothmix.noise import Noise, make_noise
-from smoothmix.stats.binomial import Floats
+from smoothmix.stats.beta import Floats
 
 Complexes = NDArray[np.complex128]
 
