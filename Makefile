@@ -37,6 +37,8 @@ fuzz: .venv/installed ## Feed every reader 100,000 damaged files (half an hour; 
 
 prove: .venv/installed ## Compare noise and bounds with exact values, at full size (SHARE=0.01 is quick)
 	$(BIN)/python -m tests.prove.grid --share $(SHARE)
+	$(BIN)/python -m tests.prove.bounds --share $(SHARE)
+	$(BIN)/python -m tests.prove.certification --share $(SHARE)
 
 bench: .venv/installed ## Measure speed against reference loops, as ratios
 	$(BIN)/python -m benchmarks
