@@ -229,7 +229,7 @@ def test_what_comes_from_outside_is_recorded_by_its_address() -> None:
         ({"certification": {"sigma": -1.0}}, "certification: sigma must be a positive number"),
         ({"certification": {"sigma": 0.5, "n": 0}}, "certification: n must be at least 1"),
         ({"certification": {}}, "certification: lacks sigma"),
-        ({"trial": "a b"}, "trial must be numbers with blanks between them"),
+        ({"trial": "a b"}, "trial must be the logits of a network"),
         (
             {"mode": "anytime", "stopping": {"max_draws": 5}},
             "n is 100000, but an image may get 5 draws",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,12 @@ from smoothmix.certificates.rescue import lost_file, rescue
 from smoothmix.certificates.row import COLUMNS, GRID_COLUMNS, Certificate, columns_of, to_line
 from smoothmix.certificates.settings import (
     FileSettings,
-    joined_versions,
+    joined_records,
     load_settings,
     refuse_others,
     require_own_settings,
     settings_path,
+    warn_of_changed_sources,
 )
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.runs import zoo
@@ -268,11 +269,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
             earlier = load_settings(path)
         writer.resume(_resumed_rows(path, earlier, settings))
         if earlier is not None and writer.done:
-            writer.file_settings = replace(
-                earlier,
-                images=max(earlier.images, settings.images),
-                versions=continued_versions(path, earlier, settings),
-            )
+            writer.file_settings = replace(earlier, **continued_records(path, earlier, settings))
         writer.file_settings.save(settings_path(path))
         try:
             yield writer
@@ -324,10 +321,11 @@ def _require_order(path: Path, rows: Sequence[Certificate], settings: FileSettin
             )
 
 
-def continued_versions(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, str]:
-    """The software versions of the earlier run and of this one.
+def continued_records(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, Any]:
+    """What the earlier run and this one record without having to agree.
 
-    Other software may draw or round differently, which is allowed; a warning names it.
+    Other software may draw or round differently, which is allowed; a warning names it. So does
+    another one if the source file of the network was edited.
     """
     for name in ("torch", "numpy"):
         old = earlier.versions.get(name)
@@ -336,7 +334,8 @@ def continued_versions(path: Path, earlier: FileSettings, settings: FileSettings
             warnings.warn(
                 f"{path}: was started with {name} {old} and is resumed with {new}", stacklevel=4
             )
-    return joined_versions(earlier.versions, settings.versions)
+    warn_of_changed_sources(path, earlier, settings)
+    return joined_records(earlier, settings)
 
 
 def _drop_cut_line(path: Path) -> None:

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, final
 
 from smoothmix.certificates.output import real_output
+from smoothmix.certificates.probes import Probe, probe_difference
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
-from smoothmix.certificates.settings import FileSettings, same_outcome, to_tables
+from smoothmix.certificates.settings import FileSettings, to_tables
 from smoothmix.config import require
 from smoothmix.errors import SmoothmixError, UsageError
 
@@ -317,7 +318,7 @@ class _Contents:
         rules = rules_digest(settings)
         matching = set()
         for session in self.sessions.values():
-            same_network = same_outcome(session.probe, settings.probe)
+            same_network = not probe_difference(session.probe, settings.probe)
             if same_network and (any_rules or session.rules == rules):
                 matching.add(session.session)
         return matching
@@ -387,7 +388,7 @@ def _session_of(record: Mapping[str, Any]) -> _SessionLine:
     session = _text_of(record, "session")
     probe = _text_of(record, "probe")
     # It raises here, and not when the journal is used, if the probe does not consist of numbers.
-    same_outcome(probe, probe)
+    Probe(probe)
     return _SessionLine(session=session, rules=_text_of(record, "rules"), probe=probe)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import platform
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +16,7 @@ from smoothmix._io.files import atomic_write
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
 from smoothmix._io.unpacking import without_packing
 from smoothmix.certificates.certification import Certification
+from smoothmix.certificates.probes import Probe, probe_difference
 from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_value
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
@@ -29,11 +30,12 @@ FORMAT = 1
 MOST_IMAGES = 2_000_000
 """ImageNet's training split has 1.3 million. Rows are held in memory, and missing ones listed."""
 
-FREE = ("images", "versions", "weights", "data_note")
+FREE = ("images", "versions", "weights", "data_note", "sources", "positions")
 """Settings in which two parts of one file may differ: none of them changes a row."""
 
-CLOSE_LOGITS = 1e-3
-"""Relative difference of probes that rounding explains: another processor, another library."""
+
+POSITIONS = ("", "rounding", "average")
+"""How much logits depend on the position in a batch, from not at all on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +82,16 @@ class FileSettings:
     """What runs the network."""
 
     probe: str = field(default="", metadata={"key": "trial"})
-    """Some logits of two probe images: other code may give the same weights other outputs.
+    """The network's logits on probe images (`probes.py`), and what computed them.
 
-    Empty where the network does not repeat its logits.
+    Other code may give the same weights other outputs.
+    """
+
+    positions: str = ""
+    """Whether logits depend on the position in a batch: empty, `rounding` or `average`.
+
+    Empty: they have the same bits at every position. `rounding`: they differ by rounding alone.
+    `average`: they differ by more, and claims are about the average over positions.
     """
 
     noise_scheme: str = field(metadata={"key": "noise"})
@@ -94,6 +103,9 @@ class FileSettings:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of the software that wrote the file, for the record."""
 
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the source files of the network's own classes, by the name of their module."""
+
     def __post_init__(self) -> None:
         require(
             self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}"
@@ -103,8 +115,12 @@ class FileSettings:
             require(value >= 1, f"{name} must be at least 1, got {value}")
             require(value <= MOST_IMAGES, f"{name} must be at most {MOST_IMAGES:,}, got {value}")
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+        require(
+            self.positions in POSITIONS,
+            f"positions must be one of {', '.join(POSITIONS[1:])}, got {self.positions[:40]!r}",
+        )
         parse_shard(self.shard)
-        _logits(self.probe)
+        Probe(self.probe)
 
     @property
     def indices(self) -> range:
@@ -183,6 +199,8 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     others = to_table(settings)
     # Its values are already in the tables above, by the keys of the file.
     del others["certification"]
+    if not settings.sources:
+        del others["sources"]
     return tables | others
 
 
@@ -338,11 +356,8 @@ def differences(
         if name not in apart and old != new:
             found.append(f"{_plain(name)} is {_text(name, old)} there and {_text(name, new)} here")
     same_weights = there.model_hash == here.model_hash
-    if same_weights and not same_outcome(there.probe, here.probe):
-        found.append(
-            "the network has the same weights and gives other logits: "
-            "its code or its settings have changed"
-        )
+    if same_weights:
+        found.extend(filter(None, [probe_difference(there.probe, here.probe)]))
     return found
 
 
@@ -364,44 +379,6 @@ def _text(name: str, value: object) -> str:
     return str(value) or "none"
 
 
-def same_outcome(there: str, here: str) -> bool:
-    """Whether two probes are those of one network but for rounding, as far as both are known."""
-    # A network that does not repeat its logits has no probe, and a file without one proves nothing.
-    old = _logits(there)
-    new = _logits(here)
-    if not old or not new:
-        return True
-    if len(old) != len(new):
-        return False
-    allowed = CLOSE_LOGITS * max(map(abs, old)) + 1e-6
-    return all(abs(a - b) <= allowed for a, b in zip(old, new, strict=True))
-
-
-def probe_deviation(there: str, here: str) -> float:
-    """The largest difference of two probes, relative to the largest logit; 0 if one is unknown.
-
-    >>> probe_deviation("2 -4", "2 -4.001") < 0.001
-    True
-    """
-    old = _logits(there)
-    new = _logits(here)
-    largest = max(map(abs, old), default=0.0)
-    if not new or not largest:
-        return 0.0
-    return max(abs(a - b) for a, b in zip(old, new, strict=False)) / largest
-
-
-def _logits(text: str) -> list[float]:
-    try:
-        found = [float(part) for part in text.split()]
-    except ValueError:
-        # Refused below, like every number that is not finite.
-        found = [math.nan]
-    finite = all(map(math.isfinite, found))
-    require(finite, f"trial must be numbers with blanks between them, got {text[:40]!r}")
-    return found
-
-
 def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:
     """Refuse to resume a file that was started with other settings."""
     found = differences(there, here)
@@ -415,6 +392,32 @@ def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:
         f"{path}: was started with other settings: {'; '.join(found)}; "
         f"use them, or another --out{hint}"
     )
+
+
+def joined_records(*every: FileSettings) -> dict[str, Any]:
+    """What several parts of one file record without having to agree, for `replace`."""
+    return {
+        "images": max(settings.images for settings in every),
+        "versions": joined_versions(*(settings.versions for settings in every)),
+        "sources": joined_versions(*(settings.sources for settings in every)),
+        # The weakest claim of all parts is that of the whole.
+        "positions": max((settings.positions for settings in every), key=POSITIONS.index),
+    }
+
+
+def warn_of_changed_sources(path: Path, there: FileSettings, here: FileSettings) -> None:
+    """Warn if the code of the network was edited since a file was started.
+
+    The logits are those of before, as far as probes show: a comment may have changed.
+    """
+    for module, digest in here.sources.items():
+        before = there.sources.get(module, digest)
+        if digest not in before.split(", "):
+            warnings.warn(
+                f"{path}: the source file of {module} has changed since the file was started; "
+                "its logits on the probe images are the same",
+                stacklevel=4,
+            )
 
 
 def joined_versions(*versions: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from smoothmix.certificates.row import (
 from smoothmix.certificates.settings import (
     FileSettings,
     differences,
-    joined_versions,
+    joined_records,
     require_own_settings,
     require_tsv,
     settings_path,
@@ -156,11 +156,7 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
             )
     rows = _merged_rows(files)
     every = [_settings_of(file) for file in files]
-    settings = replace(
-        _unsharded(first),
-        images=max(settings.images for settings in every),
-        versions=joined_versions(*(settings.versions for settings in every)),
-    )
+    settings = replace(_unsharded(first), **joined_records(*every))
     whole = replace(first, rows=rows, settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")

@@ -31,8 +31,10 @@ from smoothmix.config import FUSED, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
 from smoothmix.inference.guards import check_images, warn_of_doubts
+from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks import state_hash
+from smoothmix.networks.sources import source_hashes
 
 ALL_IMAGES = Selection()
 
@@ -137,8 +139,10 @@ def file_settings(
         shard=selection.shard,
         engine=sampler.engine,
         probe=sampler.probe,
+        positions=checked_positions(sampler.network, dataset.shape, certification),
         noise_scheme=certification.noise.scheme,
         versions=software_versions(),
+        sources=source_hashes(sampler.model),
     )
 
 

@@ -19,7 +19,7 @@ from smoothmix.certificates import (
     verify,
     writing,
 )
-from smoothmix.certificates.file import continued_versions
+from smoothmix.certificates.file import continued_records
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.output import real_output, require_output
 from smoothmix.certificates.partial import Journal
@@ -156,4 +156,4 @@ def _extended_settings(
     found = differences(before, after, free=(*FREE, GUARANTEE))
     if found:
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
-    return replace(after, versions=continued_versions(old.path, before, after))
+    return replace(after, **continued_records(old.path, before, after))

@@ -33,7 +33,8 @@ from smoothmix.certificates import (
     verify,
 )
 from smoothmix.certificates.row import votes_text
-from smoothmix.certificates.settings import differences, probe_deviation
+from smoothmix.certificates.probes import probe_deviation
+from smoothmix.certificates.settings import differences
 from smoothmix.certify.dataset import engine_for, file_settings, open_classifier
 from smoothmix.config import Precision, require
 from smoothmix.data import Dataset

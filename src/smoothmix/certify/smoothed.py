@@ -28,6 +28,7 @@ from smoothmix.config import (
 )
 from smoothmix.errors import UsageError
 from smoothmix.inference.guards import check_images, check_network, doubts
+from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
@@ -201,6 +202,7 @@ class Smoothed:
             # The true class is not known here; 0 stands for it, and no result depends on it.
             batch.append(ImageToCertify(index=number, label=0, pixels=pixels))
         with self.open(images.shape[1:], seed=drawn_with) as sampler:
+            checked_positions(sampler.network, images.shape[1:], certification)
             rows = list(certified_rows(sampler, batch, certification))
         return _as_tensors(rows, self.num_classes, drawn_with)
 

@@ -15,10 +15,12 @@ from smoothmix._process.world import World
 from smoothmix.certificates import Certificates, FileSettings, read, writing
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
+from smoothmix.certificates.probes import RANDOM
 from smoothmix.certificates.selection import parse_shards
 from smoothmix.certificates.shards import Shard, ShardedRun, rows_in, split_run, started_shards
 from smoothmix.certify.dataset import certify_file, certify_remaining, unfinished
 from smoothmix.certify.loop import TimeLimit
+from smoothmix.config import require
 from smoothmix.data import Dataset
 from smoothmix.inference.sampler import Sampler
 
@@ -75,6 +77,11 @@ def certify_together(
             on_progress=on_progress,
         )
         return Outcome(file)
+    require(
+        settings.probe != RANDOM,
+        "the network draws random numbers, so that nothing shows whether all shards ran the same "
+        "one: certify it with one process, without --shard",
+    )
     numbers: tuple[int, ...] = ()
     requested = None
     if shards:

@@ -1,21 +1,24 @@
 """Networks prepared to run on many noise samples of images of one shape.
 
 A prepared network has a copy for each thread. Where that gives the same logits, it also has its
-channels last in memory and its convolutions fused, which is faster. Two probe images decide
-whether the logits are the same: no inspection of the code could.
+channels last in memory and its convolutions fused, which is faster. Probe images decide whether
+the logits are the same: no inspection of the code could.
 """
 
 from __future__ import annotations
 
 import math
+import platform
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from smoothmix.certificates.probes import RANDOM, probe_text
 from smoothmix.config import FUSED, Engine, Precision
 from smoothmix.errors import UsageError
 from smoothmix.inference.copies import OneAtATime, copy_sharing_weights, for_threads
@@ -27,10 +30,16 @@ LARGEST_INPUT = 2**20
 
 SMALLEST_MICROBATCH = 8
 
-DIGEST_CLASSES = 4
-"""Classes whose logits on the probe images are recorded with certificates."""
+PROBE_IMAGES = 8
+"""Images whose logits are compared and recorded."""
 
-RANDOM = (
+CLOSE = 1e-3
+"""Relative difference of logits that rounding explains on a processor in float32."""
+
+CLOSE_ELSEWHERE = 0.03
+"""The same on a GPU or in bf16, whose kernels for other batch sizes differ in the third digit."""
+
+RANDOM_WARNING = (
     "the network gives other logits each time for the same images (for example, it uses dropout "
     "outside of training mode): its votes cannot be reproduced from the seed, and the guarantee "
     "holds only if its random numbers are independent of the noise"
@@ -51,7 +60,12 @@ class PreparedNetwork:
     """Images in one forward."""
     channels_last: bool = False
     probe: str = ""
-    """`probe_digest` of the network as it was written; empty if its logits are random."""
+    """The probe of the network as it was written; empty if it fails on the probe images."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the network gives other logits each time."""
+        return self.probe == RANDOM
 
     def __call__(self, images: Tensor) -> Tensor:
         if self.channels_last:
@@ -97,12 +111,16 @@ def prepare_network(
     if expected is None:
         # The first real forward reports what is wrong with the network.
         return plain
-    if not close_logits(probe_logits(plain, probe), expected):
+    again = probe_logits(plain, probe)
+    if not close_logits(again, expected):
         # Attributed to this line: Python shows it once, however many callers prepare the network.
-        warnings.warn(RANDOM, stacklevel=1)
-        return plain
-    _require_independent_images(plain, probe, expected)
-    plain = replace(plain, probe=probe_digest(expected))
+        warnings.warn(RANDOM_WARNING, stacklevel=1)
+        return replace(plain, probe=RANDOM)
+    in_fp32 = replace(plain, precision="fp32")
+    require_independent_images(in_fp32, probe, expected, again=again)
+    plain = replace(
+        plain, probe=probe_text(expected.cpu().float().numpy(), computed_on=processor_of(device))
+    )
 
     # On other devices, and for other input than images, nothing below would be faster.
     if base is None or not on_cpu or len(shape) != 3:
@@ -195,17 +213,27 @@ def microbatch_size(shape: Sequence[int], batch: int) -> int:
 
 
 def probe_images(shape: Sequence[int]) -> Tensor:
-    """Two noisy images, the same for every call, without use of torch's global generator."""
+    """Noisy images, the same for every call, without use of torch's global generator."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand((2, *shape), generator=generator)
-    return images + torch.randn((2, *shape), generator=generator)
+    pairs = []
+    # Two by two: the first two are those of earlier versions, which recorded their logits.
+    for _ in range(PROBE_IMAGES // 2):
+        images = torch.rand((2, *shape), generator=generator)
+        pairs.append(images + torch.randn((2, *shape), generator=generator))
+    return torch.cat(pairs)
 
 
 def probe_logits(prepared: PreparedNetwork, images: Tensor) -> Tensor | None:
     """The logits in fp32; None if the network fails, or gives something else."""
+    # In fp32, ways to run a network differ by rounding alone.
+    return logits_of(replace(prepared, precision="fp32"), images)
+
+
+def logits_of(prepared: PreparedNetwork, images: Tensor) -> Tensor | None:
+    """The logits in the network's own precision; None if it fails, or gives something else."""
     try:
-        # In fp32, ways to run a network differ by rounding alone. A copy, as it may write into it.
-        logits = replace(prepared, precision="fp32")(images.clone())
+        # A copy, as the network may write into it.
+        logits = prepared(images.clone())
     except Exception:  # noqa: BLE001 - networks are anyone's code
         return None
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
@@ -215,7 +243,35 @@ def probe_logits(prepared: PreparedNetwork, images: Tensor) -> Tensor | None:
     return logits
 
 
-def close_logits(found: Tensor | None, expected: Tensor, *, tolerance: float = 1e-3) -> bool:
+def processor_of(device: torch.device) -> str:
+    """The processor and the version of torch: where both are the same, so is all rounding."""
+    if device.type == "cuda":  # pragma: no cover
+        name = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        name = f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    else:  # pragma: no cover
+        name = device.type
+    return f"{name}, torch {torch.__version__}"
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except (OSError, UnicodeError):  # pragma: no cover
+        pass
+    return platform.processor() or platform.machine()
+
+
+def tolerance_on(prepared: PreparedNetwork) -> float:
+    """Relative difference of logits that rounding explains where the network runs."""
+    if prepared.device.type == "cpu" and prepared.precision == "fp32":
+        return CLOSE
+    return CLOSE_ELSEWHERE
+
+
+def close_logits(found: Tensor | None, expected: Tensor, *, tolerance: float = CLOSE) -> bool:
     """Whether logits are the expected ones but for rounding."""
     if found is None or found.shape != expected.shape:
         return False
@@ -223,31 +279,44 @@ def close_logits(found: Tensor | None, expected: Tensor, *, tolerance: float = 1
     return torch.allclose(expected, found, rtol=tolerance, atol=tolerance * largest)
 
 
-def probe_digest(logits: Tensor) -> str:
-    """Some logits as text, of classes from the first to the last, with five digits each.
-
-    It is recorded with certificates: the same weights with other code give another digest. More
-    digits would depend on rounding.
-    """
-    values = logits.detach().to("cpu", torch.float64)
-    rows = torch.atleast_2d(values).flatten(1)  # type: ignore[no-untyped-call]
-    classes = rows.shape[1]
-    chosen = torch.linspace(0, classes - 1, min(classes, DIGEST_CLASSES)).long()
-    return " ".join(f"{value:.5g}" for value in rows[:, chosen].flatten().tolist())
-
-
-def _require_independent_images(
-    prepared: PreparedNetwork, images: Tensor, expected: Tensor
+def require_independent_images(
+    prepared: PreparedNetwork, images: Tensor, expected: Tensor, *, again: Tensor | None
 ) -> None:
-    """Refuse a network whose logits for an image depend on the other images in its batch."""
-    # Kernels for other batch sizes round differently, on a GPU in the third digit.
-    tolerance = 1e-3 if prepared.device.type == "cpu" else 0.03
-    for image, in_batch in zip(torch.split(images, 1), torch.split(expected, 1), strict=False):
-        alone = probe_logits(prepared, image)
-        if alone is None or alone.shape != in_batch.shape:
-            continue
-        if not close_logits(alone, in_batch, tolerance=tolerance):
-            raise UsageError(
-                "the network's answer for an image depends on the others in its batch, as if it "
-                "computed statistics of the batch: such a network cannot be certified"
-            )
+    """Refuse a network whose logits for an image depend on the other images in its batch.
+
+    About half of them are replaced, and the logits of the rest must keep their bits: no kernel
+    rounds a number differently for the values beside it. Rounding is allowed for only where the
+    network does not repeat its bits for the same batch; `again` holds its second logits.
+    """
+    if expected.dim() != 2 or len(expected) != len(images):
+        # The first real forward reports what is wrong with the network.
+        return
+    tolerance = 0.0
+    if again is None or not torch.equal(again, expected):
+        tolerance = tolerance_on(prepared)
+    mixed = images.clone()
+    kept = _kept_beside_others(len(images))
+    mixed[~kept] = _unlike(images[~kept])
+    found = logits_of(prepared, mixed)
+    if found is None or found.shape != expected.shape:
+        return
+    rows = kept.to(expected.device)
+    if not close_logits(found[rows], expected[rows], tolerance=tolerance):
+        raise UsageError(
+            "the network's answer for an image depends on the others in its batch, as if it "
+            "computed statistics of the batch: such a network cannot be certified"
+        )
+
+
+def _kept_beside_others(count: int) -> Tensor:
+    """Which images of a batch stay when others are replaced, in a pattern without a period."""
+    kept = torch.rand(count, generator=torch.Generator().manual_seed(2)) < 0.5
+    # A batch of two has one image of each kind.
+    kept[0] = True
+    kept[1:2] = False
+    return kept
+
+
+def _unlike(images: Tensor) -> Tensor:
+    """Other images, with another mean, contrast and largest value than these."""
+    return 1 - 3 * images.flip(-1)

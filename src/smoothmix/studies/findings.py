@@ -117,13 +117,16 @@ def _existing(folder: Path, study: str, digest: str) -> Path | None:
 
 def _fingerprint(smoothed: Smoothed, shape: tuple[int, ...]) -> str:
     """A text that differs between networks that may vote differently."""
+    from smoothmix.certificates.probes import Probe, short_probe_text
     from smoothmix.inference import prepare_network
     from smoothmix.networks.modes import device_of
     from smoothmix.networks.weights import state_hash
 
     # Two networks of the same weights may compute different logits, so some logits are hashed too;
     # and another kind of device rounds differently.
-    probe = prepare_network(smoothed.model, shape, batch=2, engine="eager").probe
+    prepared = prepare_network(smoothed.model, shape, batch=2, engine="eager")
+    logits = Probe(prepared.probe).logits
+    probe = short_probe_text(logits) if logits.size else ""
     device = device_of(smoothed.model).type
     return f"{state_hash(smoothed.model)} on {device}, {probe}"
 
