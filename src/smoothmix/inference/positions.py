@@ -105,8 +105,9 @@ def position_dependence(
 def _same_for_each_image(order: Tensor, logits: Tensor, *, tolerance: float) -> bool:
     """Whether all rows of each image are its first one, relative to the largest logit."""
     allowed = tolerance * float(logits.abs().max())
-    for image in order.unique():
-        rows = logits[order.to(logits.device) == image]
+    order = order.to(logits.device)
+    for image in sorted(set(order.tolist())):
+        rows = logits[order == image]
         if not bool(((rows - rows[0]).abs() <= allowed).all()):
             return False
     return True
