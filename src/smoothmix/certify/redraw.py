@@ -32,8 +32,8 @@ from smoothmix.certificates import (
     sparse,
     verify,
 )
-from smoothmix.certificates.row import votes_text
 from smoothmix.certificates.probes import probe_deviation
+from smoothmix.certificates.row import votes_text
 from smoothmix.certificates.settings import differences
 from smoothmix.certify.dataset import engine_for, file_settings, open_classifier
 from smoothmix.config import Precision, require
