@@ -159,7 +159,8 @@ PUBLIC = {
         "settings_path sparse verify writing"
     ),
     "certify": (
-        "Certified Prediction Smoothed TimeLimit certify_dataset extend_dataset predict_dataset"
+        "Certified Prediction Redraw Smoothed TimeLimit certify_dataset extend_dataset "
+        "predict_dataset redraw_dataset"
     ),
     "data": (
         "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "

@@ -24,14 +24,13 @@ from smoothmix.certificates import (
     verify,
 )
 from smoothmix.certificates.row import from_votes
-from smoothmix.certify import certify_dataset
+from smoothmix.certify import certify_dataset, redraw_dataset
 from smoothmix.certify.redraw import (
     Redraw,
     chance_missed,
     choose_rows,
     is_rounding,
     open_recorded,
-    redraw_rows,
 )
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.inference.sampler import ImageDraws
@@ -73,9 +72,7 @@ def certified(
 
 
 def redrawn(file: Certificates, count: int = 100) -> Redraw:
-    rows = choose_rows(file, count)
-    with open_recorded(network(), images(), file) as (sampler, near_tie):
-        return redraw_rows(sampler, images(), file, rows, near_tie=near_tie)
+    return redraw_dataset(network(), images(), file, rows=count)
 
 
 def edited(file: Certificates, position: int = 0) -> Certificates:

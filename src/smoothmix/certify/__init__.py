@@ -4,14 +4,17 @@ from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.predict import Prediction, predict_dataset
+from smoothmix.certify.redraw import Redraw, redraw_dataset
 from smoothmix.certify.smoothed import Certified, Smoothed
 
 __all__ = [
     "Certified",
     "Prediction",
+    "Redraw",
     "Smoothed",
     "TimeLimit",
     "certify_dataset",
     "extend_dataset",
     "predict_dataset",
+    "redraw_dataset",
 ]

@@ -100,6 +100,26 @@ class Redraw:
         return chance_missed(self.of_rows, len(self.rows))
 
 
+def redraw_dataset(
+    model: nn.Module,
+    dataset: Dataset,
+    file: Certificates,
+    *,
+    rows: int = 20,
+    seed: int | None = None,
+    on_progress: OnProgress = ignore_progress,
+) -> Redraw:
+    """What drawing some rows of a file again shows; they are chosen at random, or by a seed.
+
+    The network and the data set must be those of the file. All else is as the file records it.
+    """
+    chosen = choose_rows(file, rows, seed=seed)
+    with open_recorded(model, dataset, file) as (sampler, near_tie):
+        return redraw_rows(
+            sampler, dataset, file, chosen, near_tie=near_tie, on_progress=on_progress
+        )
+
+
 def edited_rows(rows: int, *, share: float = EDITED_SHARE) -> int:
     """The number of rows that make up this share of a file, rounded up."""
     return math.ceil(share * rows)
