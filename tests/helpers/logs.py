@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import lzma
@@ -39,7 +40,7 @@ def write_log(folder: Path, path: str, *radii: float) -> Path:
     """Such a log below a folder, packed as its name says."""
     file, data = folder / path, log_text(*radii).encode()
     file.parent.mkdir(parents=True, exist_ok=True)
-    packers = {".gz": gzip.compress, ".xz": lzma.compress}
+    packers = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}
     file.write_bytes(packers[file.suffix](data) if file.suffix in packers else data)
     return file
 

@@ -12,6 +12,7 @@ from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS
 from smoothmix.reproduce.logs import find_logs, rows_from_logs
 from smoothmix.reproduce.table import paper_radii, reproduction_grid
+from tests.conftest import Run
 from tests.helpers.logs import GAUSSIAN, ONE_STEP, PLACES, ROWS, csv_rows, two_seeds, write_log
 
 ABLATIONS = {
@@ -41,6 +42,52 @@ def test_every_row_of_a_sigma_finds_its_logs(tmp_path: Path) -> None:
     assert PLACES.keys() == set(presets.names("mnist", sigma=1.0))
 
 
+ATTACK = "PGD_10steps_multiNoiseSamples/8-multitrain/eps_255"
+OTHER_PLACES = {
+    # Where the repositories of several papers have them.
+    "cifar10/0.25/gaussian": "cifar10/resnet110/noise_0.25/test/sigma_0.25",
+    "cifar10/0.50/gaussian": "best_models/cifar10/cohen/resnet110/noise_0.50/test/sigma_0.50",
+    "cifar10/0.50/stability": "cifar10/stab/lbd_2.0/noise_0.50",
+    "cifar10/0.25/smoothadv": (
+        f"best_models/cifar10/ours/cifar10/{ATTACK}/cifar10/resnet110/noise_0.25/test/sigma_0.25"
+    ),
+    "cifar10/1.00/macer": "cifar10/macer/noise_1.00",
+    "cifar10/0.25/consistency": (
+        "cifar10/consistency/cohen/num_2/lbd_20.0/eta_0.5/cifar_resnet110/noise_0.25"
+    ),
+    "cifar10/0.50/smoothmix": "cifar10/smoothmix/noise_0.5",
+    "cifar10/0.50/smoothmix-onestep": "cifar10/smoothmix/noise_0.5_adv",
+    "imagenet/0.50/gaussian": "imagenet/resnet50/noise_0.50/test/sigma_0.50",
+    "imagenet/1.00/consistency": "imagenet/consistency/cohen/num_2/lbd_5.0/eta_0.1/noise_1.00",
+}
+OF_NO_ROW = (
+    # Another network, certified at another sigma than trained with, and other settings.
+    "cifar10/cohen/cifar_densenet40/noise_0.50_2341",
+    "cifar10/resnet110/noise_0.25/test/sigma_0.50",
+    "cifar10/consistency/cohen/num_2/lbd_5.0/eta_0.5/cifar_resnet110/noise_0.25",
+    "imagenet/resnet50/noise_0.50/train/sigma_0.50",
+    "cifar10/consistency/cohen/num_2/lbd_20.0/eta_0.5/cifar_resnet110/noise_0.25_acc",
+)
+
+
+def test_logs_of_other_data_sets_are_found_in_their_published_layouts(tmp_path: Path) -> None:
+    for path in (*OTHER_PLACES.values(), *OF_NO_ROW):
+        write_log(tmp_path, f"data/certify/{path}", 1.0)
+    found = find_logs(tmp_path)
+    paths = {}
+    for name, logs in found.rows.items():
+        paths[name] = [str(path.relative_to(tmp_path / "data/certify")) for path in logs.seeds]
+    assert paths == {name: [path] for name, path in OTHER_PLACES.items()}
+    assert found.others == len(OF_NO_ROW)
+
+
+def test_a_table_of_another_data_set_is_made_from_logs(smoothmix: Run, tmp_path: Path) -> None:
+    write_log(tmp_path, OTHER_PLACES["imagenet/0.50/gaussian"], 1.5, 0.5)
+    result = smoothmix("reproduce", "imagenet", "--from-logs", tmp_path, "--paper-rounding")
+    assert result.code == 0, result.err
+    assert "4 of 500 images" in result.out
+
+
 def test_rows_of_one_table_only_and_the_table_itself_as_the_folder(tmp_path: Path) -> None:
     two_seeds(tmp_path)
     write_log(tmp_path, ABLATIONS["ablation/eta/16"], 1.0)
@@ -51,7 +98,7 @@ def test_rows_of_one_table_only_and_the_table_itself_as_the_folder(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["noise_0.50_1", "noise_0.5_1", "noise_0.5_1.gz", "noise_0.50_1.xz"]
+    "name", ["noise_0.50_1", "noise_0.5_1", "noise_0.5_1.gz", "noise_0.50_1.xz", "noise_0.5_1.bz2"]
 )
 def test_sigma_is_spelled_either_way_and_logs_may_be_packed(tmp_path: Path, name: str) -> None:
     write_log(tmp_path, f"{GAUSSIAN}/{name}", 1.5, 0.5)

@@ -1,6 +1,7 @@
-"""The authors' published logs of the MNIST tables and ablations: which file is a run of which row.
+"""Published logs of the paper's tables and ablations: which file is a run of which row. No torch.
 
-No torch.
+The MNIST logs are the authors' own. Those of CIFAR-10 and ImageNet come from several repositories,
+whose folders name the network, the noise of training or the split as well.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from smoothmix import presets
+from smoothmix._io.unpacking import without_packing
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.analysis import Measured, Source, measure
 from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS
 from smoothmix.presets import Preset
+from smoothmix.report.published import PAPER_IMAGES
 from smoothmix.reproduce.table import Reproduced
-
-TEST_IMAGES = 10_000
-"""Images in each published log: MNIST's test set."""
 
 PAPER_DRAWS = 100_000
 PAPER_ALPHA = 0.001
@@ -34,13 +35,27 @@ EXTRA_LOG_NOTE = (
 
 CONSISTENCY_SEEDS = frozenset(range(1, 6))
 
-ROOTS = ("mnist", "ablation")
+ROOTS = ("mnist", "ablation", "cifar10", "imagenet")
+
+OTHER_FOLDERS = {"gaussian": "", "macer": "macer", "smoothmix": "smoothmix"}
+"""Folders of CIFAR-10 and ImageNet that do not name settings, by method; none for Gaussian."""
+
+ONE_STEP = "_adv"
+"""Ending of logs of SmoothMix's one-step adversary on CIFAR-10."""
+
+NETWORKS = ("resnet110", "cifar_resnet110", "resnet50")
+"""Folders of the paper's networks. Logs of other networks belong to no row."""
 
 ABLATIONS = {"eta": "eta", "steps": "alphat", "limit": "restriction", "copies": "m"}
 """Folders of the ablations, by the setting that our presets are named after."""
 
-LOG_NAME = re.compile(r"noise_(\d+(?:\.\d+)?)(?:_(\d+))?(?:\.(?:tsv|txt|log))?(?:\.(?:gz|xz))?")
-"""The name of a log: sigma, perhaps the seed, perhaps a suffix."""
+LOG_NAME = re.compile(
+    r"(?:noise|sigma)_(?P<sigma>\d+(?:\.\d+)?)(?:_(?P<seed>\d+))?(?P<one_step>_adv)?"
+    r"(?:\.(?:tsv|txt|log))?"
+)
+"""The name of a log without its packing: sigma, perhaps the seed, perhaps a suffix."""
+
+NOISE_FOLDER = re.compile(r"noise_(\d+(?:\.\d+)?)")
 
 DECIMAL = re.compile(r"\d+\.\d+")
 
@@ -125,10 +140,11 @@ def rows_from_logs(
 def _row(
     preset: Preset, runs: Sequence[Measured], notes: Sequence[str], *, main_table: bool
 ) -> Reproduced:
-    fewest = min(map(len, runs), default=TEST_IMAGES)
+    test_images = len(PAPER_IMAGES[preset.config.data])
+    fewest = min(map(len, runs), default=test_images)
     cuts = []
-    if fewest < TEST_IMAGES:
-        cuts.append(f"{fewest:,} of {TEST_IMAGES:,} images")
+    if fewest < test_images:
+        cuts.append(f"{fewest:,} of {test_images:,} images")
     return Reproduced(
         preset=preset,
         runs=tuple(runs),
@@ -140,7 +156,7 @@ def _row(
 
 
 def find_logs(folder: Path) -> FoundLogs:
-    """The published logs in a folder that contains or is `mnist` or `ablation`, by their rows."""
+    """The published logs in a folder that contains or is one of ROOTS, by their rows."""
     # The authors publish an archive, and giving its name is the natural mistake.
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; unpack it first")
@@ -164,8 +180,9 @@ def find_logs(folder: Path) -> FoundLogs:
         raise UsageError(
             f"{folder}: holds no log of a row of the paper; expected "
             "mnist/cohen/noise_<sigma>_<seed>, "
-            "mnist/smoothmix/smix_<step>_<T>_m0/tau_<eta>/num_4/<seed>/noise_<sigma> "
-            "and ablation/eta/..."
+            "mnist/smoothmix/smix_<step>_<T>_m0/tau_<eta>/num_4/<seed>/noise_<sigma>, "
+            "ablation/eta/..., cifar10/smoothmix/noise_<sigma> "
+            "or imagenet/resnet50/noise_<sigma>/test/sigma_<sigma>"
         )
     rows = {}
     for name, logs in logs_of_rows.items():
@@ -194,31 +211,73 @@ def _folders(preset: Preset) -> list[str]:
     folders = log_folders(method)
     if root == "mnist":
         return [f"{root}/{folder}" for folder in folders]
+    if root in ("cifar10", "imagenet"):
+        folders += _other_folders(method, root)
+        return [f"{root}/{folder}".rstrip("/") for folder in folders]
     if setting not in ABLATIONS:
         return []
     # In the ablations, the folder of the setting replaces that of the method.
     return [f"{root}/{ABLATIONS[setting]}/{folder.partition('/')[2]}" for folder in folders]
 
 
+def _other_folders(method: Mapping[str, Any], root: str) -> list[str]:
+    """Folders of a method in the layouts that do not name all settings."""
+    name = method["name"]
+    if name == "smoothadv":
+        levels = 256 * method["epsilon"]
+        attack = "PGD_{steps}steps_multiNoiseSamples/{copies}-multitrain".format_map(method)
+        return [f"{attack}/eps_{levels:g}"]
+    if name not in OTHER_FOLDERS:
+        return []
+    folder = OTHER_FOLDERS[name]
+    # On ImageNet all of SmoothMix's rows are of one step.
+    if root == "cifar10" and method.get("one_step"):
+        folder += ONE_STEP
+    return [folder]
+
+
 def _parse_path(path: Path, folder: Path) -> _Log | None:
     """What the path of a log tells about it; None for other files."""
-    name = LOG_NAME.fullmatch(path.name)
+    name = LOG_NAME.fullmatch(without_packing(path.name))
     if name is None:
         return None
+    sigma = float(name["sigma"])
     parts = _below_root([folder.resolve().name, *path.relative_to(folder).parts[:-1]])
-    seed = name[2]
+    seed = name["seed"]
     # Some logs have the seed in their name, others in that of their folder.
     if seed is None and parts[-1].isdecimal():
         seed = parts.pop()
-    normalised = [DECIMAL.sub(_shortest, part) for part in parts]
+    kept = _kept_parts(parts, sigma)
+    if kept is None:
+        return None
+    called = "/".join(kept) + (name["one_step"] or "")
     number = None
     if seed is not None:
         number = int(seed)
-    return _Log(path=path, folder="/".join(normalised), sigma=float(name[1]), seed=number)
+    return _Log(path=path, folder=called, sigma=sigma, seed=number)
+
+
+def _kept_parts(parts: Sequence[str], sigma: float) -> list[str] | None:
+    """The folders that name the method; None where a model was certified at another sigma."""
+    kept = []
+    for part in parts:
+        noise = NOISE_FOLDER.fullmatch(part)
+        if noise is not None:
+            # Trained with one noise, certified with another: in no table.
+            if float(noise[1]) != sigma:
+                return None
+        elif part not in NETWORKS and part != "test":
+            kept.append(DECIMAL.sub(_shortest, part))
+    return kept
 
 
 def _below_root(parts: Sequence[str]) -> list[str]:
-    """The folders from the last `mnist` or `ablation` on; without one, the first is mnist."""
+    """The folders from the last of ROOTS on; without one, the first is mnist."""
+    # SmoothAdv's logs have the data set a second time, below the attack.
+    for position in range(1, len(parts)):
+        if parts[position] in ROOTS and parts[position - 1].startswith("eps_"):
+            parts = [*parts[:position], *parts[position + 1 :]]
+            break
     # The last one: the logs may lie in somebody's folder that is called mnist as well.
     for position in reversed(range(len(parts))):
         if parts[position] in ROOTS:
