@@ -188,7 +188,7 @@ PUBLIC = {
     "presets": ("Preset Published get names spelled to_toml with_fidelity"),
     "report": (
         "Chart Choices Comparison LegendEntry Page RunView SECTIONS Section Table Trace "
-        "compare_runs make_page read_sections render summary_grid"
+        "compare_runs make_page paper_grid read_sections render summary_grid"
     ),
     "reproduce": (
         "Job PublishedComparison PublishedRun Reproduced certifications choose "
@@ -207,8 +207,8 @@ PUBLIC = {
         "SmoothedAttack Study StudyReport VoteSettings measure run_study save_report"
     ),
     "tables": (
-        "Cell Column FORMATS Grid Row mark_improvements radius_text rounded to_csv to_json "
-        "to_latex to_markdown"
+        "Cell Column FORMATS Grid Row mark_best mark_improvements radius_text rounded to_csv "
+        "to_json to_latex to_markdown"
     ),
     "training": ("EpochMetrics Listeners StepProgress Trainer open_run"),
 }

@@ -163,7 +163,7 @@ def compare(
 ) -> None:
     """Write the page and the figures of these runs, if requested, and print the table."""
     from smoothmix.analysis import measure, parse_sources, rounded_alike, unique_names
-    from smoothmix.report import compare_runs, make_page, read_sections, summary_grid
+    from smoothmix.report import compare_runs, make_page, paper_grid, read_sections, summary_grid
 
     # First what may fail quickly: reading many certificates takes a while.
     choices = table.choices
@@ -188,7 +188,11 @@ def compare(
         paths = save_all(every, figures.figures, figures.figure_format or "pdf")
         written += [f"wrote {path}" for path in paths]
     # The table comes after the files: whoever reads it through a pipe may close it early.
-    show_grid(summary_grid(comparison, wide=table.format in ("csv", "json")), table.format)
+    if table.format == "latex":
+        grid = paper_grid(comparison)
+    else:
+        grid = summary_grid(comparison, wide=table.format in ("csv", "json"))
+    show_grid(grid, table.format)
     for line in written:
         echo(line)
 

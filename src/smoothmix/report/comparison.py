@@ -32,7 +32,7 @@ from smoothmix.report.curves import (
 )
 from smoothmix.report.published import published_row
 from smoothmix.report.settings import settings_by_group
-from smoothmix.report.views import Difference, PublishedRow, RunView
+from smoothmix.report.views import Difference, PublishedRow, RunView, sigma_suffix
 
 GAUSSIAN_TRAINING = "gaussian"
 
@@ -180,7 +180,7 @@ def _with_unique_names(every: Sequence[Measured]) -> list[Measured]:
     renamed = []
     for measured in every:
         if counts[measured.name] > 1 and measured.sigma:
-            measured = replace(measured, name=f"{measured.name}, sigma {measured.sigma:g}")
+            measured = replace(measured, name=measured.name + sigma_suffix(measured.sigma))
         renamed.append(measured)
     return renamed
 

@@ -73,6 +73,11 @@ class Training:
     """The parts of the loss by name."""
 
 
+def sigma_suffix(sigma: float) -> str:
+    """What is added to a name that runs of several sigmas share."""
+    return f", sigma {sigma:g}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunView:
     """One certificate file, and what is known about the network behind it."""
@@ -123,6 +128,13 @@ class RunView:
     group: int = 0
     """Runs of one group have one sigma and were certified alike on the same images, so they are
     ranked. Larger groups come first."""
+
+    @property
+    def base_name(self) -> str:
+        """The name without the sigma that tells it from runs of other sigmas."""
+        if self.sigma is None:
+            return self.name
+        return self.name.removesuffix(sigma_suffix(self.sigma))
 
     def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
         """Certified accuracy at the radii; None where n noise samples cannot certify any image."""

@@ -212,8 +212,8 @@ def _folders(preset: Preset) -> list[str]:
     if root == "mnist":
         return [f"{root}/{folder}" for folder in folders]
     if root in ("cifar10", "imagenet"):
-        folders += _other_folders(method, root)
-        return [f"{root}/{folder}".rstrip("/") for folder in folders]
+        every = [*folders, *_other_folders(method, root)]
+        return [f"{root}/{folder}".rstrip("/") for folder in every]
     if setting not in ABLATIONS:
         return []
     # In the ablations, the folder of the setting replaces that of the method.

@@ -2,7 +2,7 @@
 
 from smoothmix.tables.formats import FORMATS, to_csv, to_json, to_latex, to_markdown
 from smoothmix.tables.grid import Cell, Column, Grid, Row, radius_text, rounded
-from smoothmix.tables.marks import mark_improvements
+from smoothmix.tables.marks import mark_best, mark_improvements
 
 __all__ = [
     "FORMATS",
@@ -10,6 +10,7 @@ __all__ = [
     "Column",
     "Grid",
     "Row",
+    "mark_best",
     "mark_improvements",
     "radius_text",
     "rounded",

@@ -53,6 +53,9 @@ def to_latex(grid: Grid) -> str:
     for note in grid.notes_and_legend:
         # As comments: a caption is the author's own.
         lines.append(f"% {for_latex_comment(note)}")
+    size = _latex_size(grid)
+    if size:
+        lines.append(size)
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
     lines += [_latex_row(map(for_latex, grid.names)), r"\midrule"]
     for position, row in enumerate(grid.rows):
@@ -61,6 +64,32 @@ def to_latex(grid: Grid) -> str:
         lines.append(_latex_row(map(_latex_cell, row.cells)))
     lines += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
+
+
+LATEX_SIZES = {75: r"\small", 90: r"\footnotesize", 110: r"\scriptsize"}
+"""The size of type in which a row of so many characters fits the width of a text of 13 cm."""
+
+NORMAL_WIDTH = 62
+"""Characters that fit in the normal size."""
+
+
+def _latex_size(grid: Grid) -> str:
+    """The command for smaller type, if the table needs it to fit the width of a text.
+
+    It ends with the environment around the table.
+    """
+    width = 0
+    for position, name in enumerate(grid.names):
+        longest = max([len(name), *(len(row.cells[position].shown) for row in grid.rows)])
+        # Two characters are about the space between columns.
+        width += longest + 2
+    if width <= NORMAL_WIDTH:
+        return ""
+    for fits, size in LATEX_SIZES.items():
+        if width <= fits:
+            return size
+    # Beyond that the space between columns must go as well.
+    return r"\scriptsize\setlength{\tabcolsep}{2pt}"
 
 
 def _leading_word_columns(grid: Grid) -> int:
@@ -79,6 +108,9 @@ def _latex_cell(cell: Cell) -> str:
     text = for_latex(cell.shown)
     if not text:
         return text
+    if cell.number is not None:
+        # A hyphen is no minus sign.
+        text = text.replace("-", "$-$")
     if text.startswith("["):
         # TeX would read a bracket after the end of a row as the space to leave there.
         text = "{}" + text
