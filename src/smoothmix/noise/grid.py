@@ -22,7 +22,7 @@ import threading
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.random import Generator, Philox
@@ -58,9 +58,6 @@ REST_BITS = BITS - PREFIX_BITS
 # reaches 2**63: grid noise shares no random number with them, not even under the same seed.
 PREFIX_PART = 2**63
 REST_PART = 2**63 + 1
-
-UNDECIDED = np.iinfo(np.int32).min
-"""Stands in tables for prefixes that do not decide J."""
 
 PIXELS_PER_CHUNK = 2**15
 """So many pixels are looked up at a time: their arrays and the table fit into the cache."""
@@ -184,7 +181,8 @@ def fill_piece(
     address = Address(draws.seed, PREFIX_PART, draws.item, int(draws.domain))
     generator = address.generator(draws.first * blocks_per_draw)
     per_chunk = max(1, PIXELS_PER_CHUNK // size)
-    scratch = np.empty((per_chunk, size), dtype=np.int32)
+    scratch = np.empty((per_chunk, size), dtype=search.table.dtype)
+    narrow_base = base.astype(search.table.dtype)
     positions = []
     undecided_prefixes = []
     for start in range(0, draws.count, per_chunk):
@@ -192,18 +190,18 @@ def fill_piece(
         prefixes = next_prefixes(generator, count, blocks_per_draw, size)
         # The mode spares a check: no prefix lies outside of the table.
         sums = search.table.take(prefixes, out=scratch[:count], mode="clip")
-        undecided = np.flatnonzero(sums == UNDECIDED)
+        undecided = np.flatnonzero(sums == search.undecided)
         positions.append(start * size + undecided)
         undecided_prefixes.append(prefixes[np.divmod(undecided, size)])
-        sums += base
+        sums += narrow_base
         write_floats(sums, target[start : start + count], levels)
     draw, pixel = np.divmod(np.concatenate(positions), size)
     rests = draw_rests(draws, draw, size)
     noise, ambiguous = search.complete(np.concatenate(undecided_prefixes), rests)
     # Prefixes that decide never lead beyond 4.3 sigma: only these sums can need clipping.
-    sums = np.clip(base[pixel] + noise, *bounds)
-    floats = np.empty(sums.shape, dtype=np.float32)
-    write_floats(sums, floats, levels)
+    clipped = np.clip(base[pixel] + noise, *bounds)
+    floats = np.empty(clipped.shape, dtype=np.float32)
+    write_floats(clipped, floats, levels)
     target[draw, pixel] = floats
     return np.unique(draw[ambiguous])
 
@@ -218,7 +216,7 @@ def next_prefixes(
     return prefixes.reshape(count, blocks_per_draw * PREFIXES_PER_BLOCK)[:, :size]
 
 
-def write_floats(integers: Integers, target: Pixels, levels: int) -> None:
+def write_floats(integers: NDArray[np.integer[Any]], target: Pixels, levels: int) -> None:
     """Write integers / levels, each by one division of exact numbers.
 
     These are the floats that data sets make of 8-bit pixels.
@@ -236,8 +234,11 @@ class Search:
     values: Words
     """The thresholds, each with its exact prefix; later bits have the error of `thresholds`."""
 
-    table: Integers
-    """J by prefix, or UNDECIDED."""
+    table: NDArray[np.integer[Any]]
+    """J by prefix, or `undecided`."""
+
+    undecided: int
+    """Stands in the table for prefixes that do not decide J."""
 
     below: Positions
     """By prefix, how many thresholds have a smaller one; at the end, how many there are."""
@@ -248,9 +249,8 @@ class Search:
         """J of each u that has this prefix and these further bits, and whether u is ambiguous."""
         u = (prefixes.astype(np.uint64) << np.uint64(REST_BITS)) | rests
         values = self.values
-        low = self.below[prefixes]
-        high = self.below[prefixes.astype(np.int64) + 1]
-        count = count_up_to(values, u, low, high)
+        buckets = prefixes.astype(np.int64)
+        count = count_up_to(values, u, self.below[buckets], self.below[buckets + 1])
         # The first threshold is 0, so that there always is one up to u.
         margin = np.uint64(self.thresholds.margin)
         near_lower = u - values[count - 1] <= margin
@@ -292,8 +292,13 @@ def _search(sigma: float, levels: int) -> Search:
     # A prefix decides J if no threshold begins with it.
     is_decided = below[:-1] == below[1:]
     numbers = thresholds.lowest + below[:-1]
-    table = np.where(is_decided, numbers, UNDECIDED).astype(np.int32)
-    return Search(thresholds, values, table, below)
+    # Short integers are faster, where they hold all sums with pixels.
+    dtype: type[np.int16] | type[np.int32] = np.int16
+    if thresholds.highest + levels > np.iinfo(np.int16).max:
+        dtype = np.int32
+    undecided = int(np.iinfo(dtype).min)
+    table: NDArray[Any] = np.where(is_decided, numbers, undecided).astype(dtype)
+    return Search(thresholds, values, table, undecided, below)
 
 
 def exact_prefixes(thresholds: Thresholds) -> Words:

@@ -19,12 +19,14 @@ WORD = 2**64
 
 WORDS_PER_BLOCK = 4
 ROUNDS = 10
-# The constants of Philox4x64: two multipliers, and what is added to the key in each round.
-MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+# The constants of Philox4x64: the multipliers of the words 0 and 2, and the steps of the key.
+MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 LOW_HALF = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
+MULTIPLIERS_LOW = MULTIPLIERS & LOW_HALF
+MULTIPLIERS_HIGH = MULTIPLIERS >> HALF
 
 
 def key_words(seed: int) -> tuple[int, int]:
@@ -63,42 +65,37 @@ def scattered_blocks(address: Address, blocks: Words) -> Words:
 
     They are those of `contiguous_blocks`, which a test compares word by word.
     """
+    even = np.empty((2, blocks.size), dtype=np.uint64)
+    odd = np.empty((2, blocks.size), dtype=np.uint64)
     # numpy counts up before it makes a block, so that block b belongs to the counter b + 1.
-    words = [blocks + np.uint64(1)]
-    for upper in (address.part, address.item, address.domain):
-        words.append(np.full_like(blocks, upper))
+    even[0] = blocks + np.uint64(1)
+    odd[0] = address.part
+    even[1] = address.item
+    odd[1] = address.domain
     key = key_words(address.seed)
     for _ in range(ROUNDS):
-        words = _round(words, key)
+        high, low = _multiply(even)
+        # Each half gets the product of the other one.
+        even = high[::-1] ^ odd
+        even ^= np.array(key, dtype=np.uint64)[:, None]
+        odd = low[::-1]
         key = ((key[0] + KEY_STEPS[0]) % WORD, (key[1] + KEY_STEPS[1]) % WORD)
-    return np.stack(words)
+    return np.stack([even[0], odd[0], even[1], odd[1]])
 
 
-def _round(words: list[Words], key: tuple[int, int]) -> list[Words]:
-    high_0, low_0 = _multiply(words[0], MULTIPLIERS[0])
-    high_2, low_2 = _multiply(words[2], MULTIPLIERS[1])
-    high_2 ^= words[1]
-    high_2 ^= np.uint64(key[0])
-    high_0 ^= words[3]
-    high_0 ^= np.uint64(key[1])
-    return [high_2, low_2, high_0, low_0]
-
-
-def _multiply(words: Words, multiplier: int) -> tuple[Words, Words]:
-    """The upper and the lower 64 bits of 128-bit products, by way of 32-bit halves."""
-    factor_high = np.uint64(multiplier >> 32)
-    factor_low = np.uint64(multiplier & 0xFFFFFFFF)
+def _multiply(words: Words) -> tuple[Words, Words]:
+    """The upper and the lower 64 bits of the words times their multipliers, by 32-bit halves."""
     word_high = words >> HALF
     word_low = words & LOW_HALF
     # No sum below exceeds 64 bits: (2**32 - 1)**2 + 2 * (2**32 - 1) = 2**64 - 1.
-    middle = word_low * factor_low
+    middle = word_low * MULTIPLIERS_LOW
     middle >>= HALF
-    middle += word_high * factor_low
-    word_low *= factor_high
+    middle += word_high * MULTIPLIERS_LOW
+    word_low *= MULTIPLIERS_HIGH
     word_low += middle & LOW_HALF
     word_low >>= HALF
     middle >>= HALF
-    word_high *= factor_high
+    word_high *= MULTIPLIERS_HIGH
     word_high += middle
     word_high += word_low
-    return word_high, words * np.uint64(multiplier)
+    return word_high, words * MULTIPLIERS

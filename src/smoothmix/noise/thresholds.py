@@ -23,7 +23,7 @@ Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
 
 BITS = 64
-LARGEST = 2**BITS - 1
+LARGEST: int = 2**BITS - 1
 """The largest u, and the threshold of all j in the far upper tail."""
 
 FAR = Fraction(93, 10)
@@ -60,7 +60,7 @@ class Thresholds:
     def highest(self) -> int:
         """The first j with z_j >= FAR: its threshold, and all after it, are LARGEST."""
         spread = self.levels * Fraction(self.sigma)
-        return max(0, int(math.ceil(FAR * spread - Fraction(1, 2))))
+        return max(0, math.ceil(FAR * spread - Fraction(1, 2)))
 
     @property
     def lowest(self) -> int:
