@@ -1,7 +1,11 @@
-"""The commands `certificates verify | merge | recompute | export`; only --redraw needs torch."""
+"""The commands `certificates verify | sign | merge | recompute | export`.
+
+Only --redraw needs torch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,13 +20,14 @@ if TYPE_CHECKING:
 
 NO_REDRAW = RedrawOptions()
 
-app = App(help="Check, merge, recompute or export certificate files.")
+app = App(help="Check, sign, merge, recompute or export certificate files.")
 
 
 @app.command
 def verify(
     *files: Annotated[Path, Parameter(required=True)],
     seed_file: Path | None = None,
+    signer: Path | None = None,
     options: RedrawOptions = NO_REDRAW,
 ) -> int:
     """Compute every radius again from the votes, and report what does not follow from them.
@@ -38,7 +43,12 @@ def verify(
     seed_file
         The published file of a secret seed, to be checked against the commitment in the files;
         --redraw needs it, and finds it beside the certificates.
+    signer
+        Public key of OpenSSH that must have signed the files, or a list of names with their keys
+        (allowed_signers); see `certificates sign`.
     """
+    if signer is not None:
+        _show_signers(files, signer)
     if options.redraw is None:
         right = [_verify_file(path, seed_file) for path in files]
         return int(not all(right))
@@ -49,6 +59,34 @@ def verify(
         # Rows that do not follow from their own votes need no network to be found wrong.
         return 1
     return redraw_file(path, run, options, seed_file=seed_file)
+
+
+def _show_signers(files: Sequence[Path], signer: Path) -> None:
+    """Show who signed the files; raises for the first one that the signer did not sign as it is."""
+    from smoothmix import certificates
+    from smoothmix.certificates.signature import signer_of
+
+    for path in files:
+        name = signer_of(certificates.read(path), signer)
+        show(f"{path}: rows and settings are as {name} signed them")
+
+
+@app.command
+def sign(file: Path, /, *, key: Path) -> None:
+    """Sign the rows and the settings of a finished file, by ssh-keygen; others verify --signer.
+
+    Parameters
+    ----------
+    file
+        A certificate file or its run folder. The signature is written beside it.
+    key
+        Your private key of OpenSSH, such as ~/.ssh/id_ed25519.
+    """
+    from smoothmix import certificates
+    from smoothmix.certificates.signature import sign
+
+    out = sign(certificates.read(file), key)
+    echo(f"{out}: written; others check it by `verify --signer` with your public key")
 
 
 def _verify_file(path: Path, seed_file: Path | None) -> bool:

@@ -62,26 +62,27 @@ def certified_dataset(
         hint = "" if ":" in name else " (--data-dir names its folder)"
         return None, f"they are not drawn, since the data set {name} was not found{hint}"
     # Other images under the same numbers would be worse than none.
+    reason = _why_other_images(every, dataset, name, fingerprint)
+    if reason:
+        return None, f"they are not drawn, since {reason}"
+    return dataset, ""
+
+
+def _why_other_images(
+    every: Sequence[Measured], dataset: Dataset, name: str, fingerprint: str
+) -> str:
+    """Why these are not the images that the files certify; empty if they may be."""
     if fingerprint and dataset.fingerprint != fingerprint:
-        return None, (
-            f"they are not drawn, since the data set {name} found here "
-            "is not the one that was certified"
-        )
+        return f"the data set {name} found here is not the one that was certified"
     # A file names images by their numbers, and may name any.
     highest = max(int(measured.idx.max(initial=0)) for measured in every)
     if highest >= len(dataset):
-        return None, (
-            f"they are not drawn, since the files name image {highest:,}, and the data set {name} "
-            f"has {len(dataset):,}"
-        )
+        return f"the files name image {highest:,}, and the data set {name} has {len(dataset):,}"
     for measured in every:
         # A log has no fingerprint; its labels are the best evidence.
         if measured.settings is None and not _has_labels_of(measured, dataset):
-            return None, (
-                f"they are not drawn, since {measured.name} has other labels "
-                f"than the data set {name}"
-            )
-    return dataset, ""
+            return f"{measured.name} has other labels than the data set {name}"
+    return ""
 
 
 def _one_of(recorded: set[tuple[str, str, str]], stated: set[str]) -> tuple[str, str, str]:
