@@ -10,7 +10,12 @@ import pytest
 from tests.conftest import ROOT
 from tests.test_surface import LEVELS
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 LONGEST_LINE = 120
 PACKAGE = ROOT / "src" / "smoothmix"
 
@@ -71,3 +76,15 @@ def test_the_map_shows_the_levels_of_imports() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     levels = "\n".join(", ".join(names) for names in LEVELS)
     assert f"```\n{levels}\n```" in text
+
+
+def test_every_promise_of_security_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    _, _, table = text.partition("## Promises and their tests")
+    promises = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(promises) > 10
+    for promise in promises:
+        named = re.findall(r"`(tests/[\w/]+(?:\.py)?)`", promise)
+        assert named, promise
+        for name in named:
+            assert (ROOT / name).exists(), name

@@ -48,7 +48,9 @@ def verify(
         (allowed_signers); see `certificates sign`.
     """
     if signer is not None:
-        _show_signers(files, signer)
+        # With --redraw, the second path is the run folder of the network.
+        signed = files if options.redraw is None else files[:1]
+        _show_signers(signed, signer)
     if options.redraw is None:
         right = [_verify_file(path, seed_file) for path in files]
         return int(not all(right))
