@@ -19,6 +19,7 @@ import tomli_w
 
 from smoothmix._io.files import flush_to_disk
 from smoothmix._io.toml import from_table, read_toml
+from smoothmix.certificates.existing import existing_settings
 from smoothmix.certificates.seeds import (
     SECRET_BYTES,
     SecretSeed,
@@ -27,8 +28,7 @@ from smoothmix.certificates.seeds import (
     key_of_secret,
     seed_remark,
 )
-from smoothmix.certificates.settings import FileSettings, load_settings, require_tsv
-from smoothmix.certificates.shards import rows_in, shards_beside
+from smoothmix.certificates.settings import FileSettings, require_tsv
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 
@@ -132,7 +132,10 @@ def secret_seed_for(path: Path, *, seed_file: Path | None = None) -> tuple[Secre
     there are no certificates yet.
     """
     place = seed_file or seed_path(path)
-    recorded = _recorded_seed(require_tsv(path))
+    existing = existing_settings(require_tsv(path))
+    recorded = None
+    if existing is not None:
+        recorded = existing.certification.seed
     if recorded is not None and not isinstance(recorded, SecretSeed):
         raise UsageError(
             f"{path}: was started with the public seed {recorded}, not with a secret one; "
@@ -160,26 +163,6 @@ def secret_seed_for(path: Path, *, seed_file: Path | None = None) -> tuple[Secre
             "--seed-file, or choose another --out"
         )
     return seed, note
-
-
-def _recorded_seed(path: Path) -> Seed | None:
-    """The seed of a file or of its shards, as far as anything was certified with one."""
-    for settings, rows in _existing(path):
-        seed = settings.certification.seed
-        # Settings without rows may be left over from an attempt that failed, and are replaced.
-        # Those with a commitment may have partial votes, which only the same seed can use.
-        if rows or isinstance(seed, SecretSeed):
-            return seed
-    return None
-
-
-def _existing(path: Path) -> list[tuple[FileSettings, int]]:
-    found = []
-    for each in (path, *(shard.path for shard in shards_beside(path))):
-        settings = load_settings(each)
-        if settings is not None:
-            found.append((settings, rows_in(each)))
-    return found
 
 
 def _warn_if_others_can_read(place: Path) -> None:

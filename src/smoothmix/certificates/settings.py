@@ -373,10 +373,17 @@ def _plain(name: str) -> str:
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, Noise):
-        return value.name
+        return _noise_text(value)
     if name.endswith("_hash"):
         return f"{str(value)[:12]}..."
     return str(value) or "none"
+
+
+def _noise_text(noise: Noise) -> str:
+    own_fields = [f"{key} {value}" for key, value in to_toml_value(noise).items()]
+    if not own_fields:
+        return noise.name
+    return f"{noise.name} ({', '.join(own_fields)})"
 
 
 def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:

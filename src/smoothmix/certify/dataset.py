@@ -30,11 +30,12 @@ from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import FUSED, Engine, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
-from smoothmix.inference.guards import check_images, warn_of_doubts
+from smoothmix.inference.guards import check_images, check_noise, warn_of_doubts
 from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.sampler import Sampler
 from smoothmix.networks import state_hash
 from smoothmix.networks.sources import source_hashes
+from smoothmix.noise import Noise
 
 ALL_IMAGES = Selection()
 
@@ -123,6 +124,8 @@ def file_settings(
     certification = certification.in_whole_batches()
     certification.require_reach()
     _check_labels(dataset, sampler.num_classes)
+    # Images that cannot be certified by this noise are refused here too, as far as one shows it.
+    check_noise(dataset.images([0]), certification.noise, [0])
     sampler.check_network(dataset.shape)
     return FileSettings(
         certification=certification,
@@ -219,7 +222,7 @@ def certify_remaining(
     warn_of_doubts(settings.certification.sigma, dataset)
     rows = certified_rows(
         sampler,
-        _images(dataset, remaining),
+        _images(dataset, remaining, settings.certification.noise),
         settings.certification,
         time_limit=time_limit,
         earlier=earlier,
@@ -276,10 +279,11 @@ class _Report:
         self.on_progress(Progress(done, len(self.writer.settings.indices), note))
 
 
-def _images(dataset: Dataset, indices: Sequence[int]) -> Iterator[ImageToCertify]:
+def _images(dataset: Dataset, indices: Sequence[int], noise: Noise) -> Iterator[ImageToCertify]:
     """The images, each read when it is needed."""
     for index in indices:
         # One by one: images of a folder may not fit into memory.
         (pixels,) = dataset.images([index])
         check_images(pixels[None])
+        check_noise(pixels[None], noise, [index])
         yield ImageToCertify(index=index, label=int(dataset.labels[index]), pixels=pixels)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
 from smoothmix.data import Dataset
-from smoothmix.inference.guards import check_images, warn_of_doubts
+from smoothmix.inference.guards import check_images, check_noise, warn_of_doubts
 from smoothmix.noise.streams import Domain
 from smoothmix.stats.binomial import (
     predicted,
@@ -55,6 +55,7 @@ def predict_dataset(
         for index in indices:
             (image,) = dataset.images([index])
             check_images(image[None], any_range=smoothed.any_range)
+            check_noise(image[None], smoothed.distribution, [index])
             votes = sampler.votes(image, index, Domain.PREDICTION, stop=n)
             counts = votes[:-1]
             nobody = int(votes[-1])

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -27,12 +27,12 @@ from smoothmix.config import (
     require_whole,
 )
 from smoothmix.errors import UsageError
-from smoothmix.inference.guards import check_images, check_network, doubts
+from smoothmix.inference.guards import check_images, check_network, check_noise, doubts
 from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
-from smoothmix.noise import GAUSSIAN, Noise, fresh_seed
+from smoothmix.noise import GRID, GridNoise, Noise, fresh_seed, make_noise
 from smoothmix.noise.streams import Domain
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.binomial import predicted, require_enough_to_predict
@@ -51,6 +51,9 @@ class Certified:
     """The certified class, or -1 where the classifier abstains."""
     radius: Tensor
     """L2 distance within which the prediction cannot change; 0 where the classifier abstains."""
+    squared: Tensor | None
+    """With grid noise, the largest certified sum of squared differences of pixels as integers; -1
+    where nothing is certified. None with other noise."""
     p_lower: Tensor
     """Lower confidence bound on the probability of the selected class."""
     counts: Tensor
@@ -81,8 +84,9 @@ class Smoothed:
     """Standard deviation of the noise, in the [0, 1] scale of the pixels."""
     num_classes: int
     """Outputs of the network."""
-    noise: Noise = GAUSSIAN
-    """Distribution of the noise."""
+    noise: Noise | str = GRID
+    """Distribution of the noise, or its name. The default takes 8-bit images, as uint8 or as floats
+    k / 255, and its certificates are exact; "gaussian" takes any floats."""
     batch: int = 256
     """Draws per forward pass."""
     precision: Precision = "fp32"
@@ -90,7 +94,8 @@ class Smoothed:
     engine: Engine = "auto"
     """`auto` may fuse layers if the logits stay the same; `eager` runs the network as written."""
     any_range: bool = False
-    """Accept inputs outside [0, 1]; sigma and the radius are then in their scale."""
+    """Accept inputs outside [0, 1]; sigma and the radius are then in their scale. They lie on no
+    grid, so this needs another noise than the default."""
 
     def __post_init__(self) -> None:
         # All of it here, where the caller is: opening and drawing come later, perhaps in a thread.
@@ -102,6 +107,17 @@ class Smoothed:
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         require_whole("batch", self.batch)
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        require(
+            not (self.any_range and isinstance(self.distribution, GridNoise)),
+            'inputs outside [0, 1] lie on no grid: choose noise="gaussian" for any_range',
+        )
+
+    @property
+    def distribution(self) -> Noise:
+        """The noise as a value, also where it was given by its name."""
+        if isinstance(self.noise, str):
+            return make_noise(self.noise)
+        return self.noise
 
     @classmethod
     def for_certification(
@@ -156,7 +172,7 @@ class Smoothed:
                     workers=workers,
                     threads=threads,
                     sigma=self.sigma,
-                    noise=self.noise,
+                    noise=self.distribution,
                     num_classes=self.num_classes,
                     seed=key,
                     batch=self.batch,
@@ -169,18 +185,23 @@ class Smoothed:
         self,
         images: Tensor,
         *,
-        n0: int = 100,
+        n0: int | None = None,
         n: int | None = None,
-        alpha: float = 0.001,
+        alpha: float | None = None,
         seed: int | None = None,
         index: Sequence[int] | None = None,
         stopping: Stopping | None = None,
+        guarantee: Guarantee | None = None,
     ) -> Certified:
         """Class and certified L2 radius of each image; each is wrong with chance at most alpha.
 
+        Images are uint8, or floats in [0, 1]. With the default noise floats must lie on the grid
+        of 8-bit images, k / 255.
+
         Each image gets n draws, 100,000 by default. With `stopping`, such as
         `Stopping(radii=(0.5,))`, each gets only those it needs and at most `stopping.max_draws`,
-        under the anytime guarantee; n must then be left out.
+        under the anytime guarantee; n must then be left out. A `guarantee`, such as `FixedDraws()`,
+        your own, or that of a file, decides all of this in place of n0, n, alpha and stopping.
 
         Noise comes from the operating system's entropy unless a seed is given. `index` numbers the
         images for the noise (0, 1, ... by default): an image gets the same votes in any batch under
@@ -188,17 +209,24 @@ class Smoothed:
         otherwise their certificates share noise, and err together.
         """
         drawn_with = seed_or_fresh(seed)
+        if guarantee is None:
+            guarantee = _made_guarantee(n0=n0, n=n, alpha=alpha, stopping=stopping)
+        else:
+            require(
+                (n0, n, alpha, stopping) == (None, None, None, None),
+                "a guarantee has its own n0, n, alpha and stopping rules: leave these out",
+            )
         certification = Certification(
             sigma=self.sigma,
-            guarantee=_chosen_guarantee(n0=n0, n=n, alpha=alpha, stopping=stopping),
-            noise=self.noise,
+            guarantee=guarantee,
+            noise=self.distribution,
             seed=drawn_with,
             batch=self.batch,
         )
         certification.require_reach()
-        self._check(images)
+        floats = self._checked(images)
         batch = []
-        for number, pixels in zip(_image_numbers(index, images), images, strict=True):
+        for number, pixels in zip(_image_numbers(index, images), floats, strict=True):
             # The true class is not known here; 0 stands for it, and no result depends on it.
             batch.append(ImageToCertify(index=number, label=0, pixels=pixels))
         with self.open(images.shape[1:], seed=drawn_with) as sampler:
@@ -229,38 +257,52 @@ class Smoothed:
         """Votes by class of n draws for each image; those of ambiguous draws are in no column."""
         require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
-        self._check(images)
+        floats = self._checked(images)
         numbers = _image_numbers(index, images)
         votes = []
         with self.open(images.shape[1:], seed=seed_or_fresh(seed)) as sampler:
-            for number, image in zip(numbers, images, strict=True):
+            for number, image in zip(numbers, floats, strict=True):
                 # A domain of its own: certificates of the same image and seed see other noise.
                 counts = sampler.votes(image, number, Domain.PREDICTION, stop=n)
                 # The last element counts the votes for nobody.
                 votes.append(counts[:-1])
         return torch.from_numpy(np.stack(votes))
 
-    def _check(self, images: Tensor) -> None:
+    def _checked(self, images: Tensor) -> Tensor:
+        """The images as floats, after a check that they can be certified."""
         # In one thread, like all that follows: in a child that was forked from a process which ran
         # torch in several threads, torch would wait for threads that are not there.
         with one_thread_per_forward():
+            # With any_range the scale of bytes would be a guess: these are refused below.
+            if isinstance(images, Tensor) and images.dtype == torch.uint8 and not self.any_range:
+                images = images.to(torch.float32) / 255
             check_images(images, any_range=self.any_range)
+            # All images before the first draw: hours later would be too late.
+            check_noise(images, self.distribution, range(len(images)))
             found = list(doubts(self.sigma, images))
         for doubt in found:
             warnings.warn(doubt, stacklevel=3)
+        return images
 
 
-def _chosen_guarantee(
-    *, n0: int, n: int | None, alpha: float, stopping: Stopping | None
+def _made_guarantee(
+    *, n0: int | None, n: int | None, alpha: float | None, stopping: Stopping | None
 ) -> Guarantee:
-    if stopping is None:
-        return FixedDraws(FixedDraws.n if n is None else n, n0=n0, alpha=alpha)
-    require(
-        n is None or n == stopping.max_draws,
-        "with stopping, an image gets at most max_draws, which is "
-        f"{stopping.max_draws:,} there: leave out n={n}",
-    )
-    return Anytime(stopping, n0=n0, alpha=alpha)
+    """The guarantee of these numbers; those that are None are as by default."""
+    numbers: dict[str, Any] = {}
+    for name, value in (("n0", n0), ("alpha", alpha)):
+        if value is not None:
+            numbers[name] = value
+    if stopping is not None:
+        require(
+            n is None or n == stopping.max_draws,
+            "with stopping, an image gets at most max_draws, which is "
+            f"{stopping.max_draws:,} there: leave out n={n}",
+        )
+        return Anytime(stopping, **numbers)
+    if n is not None:
+        numbers["n"] = n
+    return FixedDraws(**numbers)
 
 
 def seed_or_fresh(seed: int | None) -> int:

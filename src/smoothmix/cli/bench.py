@@ -67,7 +67,7 @@ def bench(
     turns
         How often each setup is measured, half a second or more at a time; the median counts.
     """
-    from smoothmix.cli.models import load_network
+    from smoothmix.cli.models import choose_noise, load_network
 
     require(current_world().alone, "bench measures one process: start it without torchrun")
     for name, number in ("n", n), ("images", images), ("turns", turns):
@@ -77,7 +77,7 @@ def bench(
     image_shape, num_classes = _shape_and_classes(loaded, shape, where)
     smoothed = loaded.smoothed(
         sigma=ANY_SIGMA,
-        noise=network.noise,
+        noise=choose_noise(network),
         num_classes=num_classes,
         batch=network.batch,
     )

@@ -104,8 +104,7 @@ def certify(
     from smoothmix.certificates import Certification
     from smoothmix.certificates.output import require_output
     from smoothmix.certificates.selection import Selection
-    from smoothmix.cli.models import choose_data, choose_sigma, load_network
-    from smoothmix.noise import make_noise
+    from smoothmix.cli.models import choose_data, choose_noise, choose_sigma, load_network
     from smoothmix.stats.guarantees import GuaranteeOptions
 
     selection = Selection(skip=images.skip, maximum=images.maximum, shard=shard or "")
@@ -125,14 +124,15 @@ def certify(
     certification = Certification(
         sigma=choose_sigma(loaded, network.sigma),
         guarantee=chosen_guarantee(mode, options, anytime, path),
-        noise=make_noise(network.noise),
         batch=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
     )
-    require_in_reach(certification, radius)
     note_without_rules(certification.guarantee)
     dataset = choose_data(loaded, images)
+    noise = choose_noise(network, dataset, path=path)
+    certification = replace(certification, noise=noise)
+    require_in_reach(certification, radius)
     if anytime.extend:
         require_same_images(path, selection, network)
     # After all checks: a new secret seed is written to a file.
@@ -229,12 +229,7 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
 
 
 def _noise_words(certification: Certification) -> str:
-    from smoothmix.noise import GAUSSIAN
-
-    words = f"sigma {certification.sigma:g}"
-    if certification.noise == GAUSSIAN:
-        return words
-    return f"{certification.noise.description}, {words}"
+    return f"{certification.noise.description}, sigma {certification.sigma:g}"
 
 
 def _radius_words(certification: Certification) -> str:
@@ -293,7 +288,7 @@ def predict(
     from smoothmix.certificates.row import sparse, votes_text
     from smoothmix.certificates.selection import Selection
     from smoothmix.certify.predict import predict_dataset
-    from smoothmix.cli.models import choose_data, choose_sigma, load_network
+    from smoothmix.cli.models import choose_data, choose_noise, choose_sigma, load_network
     from smoothmix.stats.binomial import require_enough_to_predict
 
     require(
@@ -304,7 +299,7 @@ def predict(
     dataset = choose_data(loaded, images)
     smoothed = loaded.smoothed(
         sigma=choose_sigma(loaded, network.sigma),
-        noise=network.noise,
+        noise=choose_noise(network, dataset),
         num_classes=loaded.num_classes or dataset.num_classes,
         batch=network.batch,
         precision=network.precision,

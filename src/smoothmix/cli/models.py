@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from smoothmix.certify.smoothed import Smoothed
     from smoothmix.data import Dataset
+    from smoothmix.noise import Noise
 
 
 @final
@@ -47,19 +48,18 @@ class LoadedNetwork:
         sigma: float,
         num_classes: int,
         batch: int,
-        noise: str = "gaussian",
+        noise: Noise,
         precision: Precision = "fp32",
         engine: Engine = "auto",
     ) -> Smoothed:
         """The classifier that this network becomes under noise."""
         from smoothmix.certify.smoothed import Smoothed
-        from smoothmix.noise import make_noise
 
         return Smoothed(
             self.model,
             sigma=sigma,
             num_classes=num_classes,
-            noise=make_noise(noise),
+            noise=noise,
             batch=batch,
             precision=precision,
             engine=engine,
@@ -139,6 +139,27 @@ def choose_sigma(network: LoadedNetwork, sigma: float | None) -> float:
             stacklevel=2,
         )
     return sigma
+
+
+def choose_noise(
+    options: ModelOptions, dataset: Dataset | None = None, *, path: Path | None = None
+) -> Noise:
+    """The requested noise; by default that of the file at `path`, or else the data set's grid."""
+    from smoothmix.certificates.existing import existing_settings
+    from smoothmix.noise import GRID, GridNoise, make_noise
+
+    if options.levels is not None:
+        return GridNoise(options.levels)
+    if options.noise is not None and options.noise != GRID.name:
+        return make_noise(options.noise)
+    existing = None
+    if path is not None and options.noise is None:
+        existing = existing_settings(path)
+    if existing is not None:
+        return existing.certification.noise
+    if dataset is None or dataset.levels is None:
+        return GRID
+    return GridNoise(dataset.levels)
 
 
 def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:

@@ -131,15 +131,26 @@ class NetworkSource(DeviceOption):
 class ModelOptions(BatchOption, NetworkSource):
     """Which network, and where it runs."""
 
-    noise: str = "gaussian"
-    """Distribution of the noise: gaussian certifies L2 radii, uniform and laplace L1 radii; your
-    own is named by package.module:Class."""
+    # None and not "grid": an existing file keeps the noise that it was started with.
+    noise: str | None = None
+    """Distribution of the noise. grid (for 8-bit images) and gaussian (for any) certify L2 radii;
+    those of grid are exact, those of gaussian hold up to rounding in floating point. uniform and
+    laplace certify L1 radii. Your own is named by package.module:Class. By default grid, or that
+    of the file that is resumed."""
+
+    levels: int | None = None
+    """Steps between black and white for --noise grid: 255 for 8-bit images, 65535 for 16-bit
+    ones; by default those of the data set."""
 
     num_classes: int | None = None
     """Outputs of the network, if the data set has another number of classes or none is given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require(
+            self.levels is None or self.noise in (None, "grid"),
+            f"--levels goes with --noise grid, not with {self.noise}",
+        )
         classes = self.num_classes
         require(classes is None or classes >= 2, f"num-classes must be at least 2, got {classes}")
 

@@ -56,7 +56,8 @@ def quickstart(
 def _train_and_certify(name: str, folder: RunFolder, *, fresh: bool) -> None:
     from smoothmix import presets
     from smoothmix.certificates import Certification
-    from smoothmix.cli.options import ImageOptions
+    from smoothmix.cli.models import choose_noise
+    from smoothmix.cli.options import ImageOptions, ModelOptions
     from smoothmix.cli.reproduce import train_and_certify
     from smoothmix.config import RunConfig
     from smoothmix.runs.options import TrainingOptions
@@ -75,7 +76,9 @@ def _train_and_certify(name: str, folder: RunFolder, *, fresh: bool) -> None:
     echo(
         f"{title}: a {config.network} on 4,000 digits, noise of standard deviation {config.sigma:g}"
     )
-    certification = Certification(sigma=config.sigma, guarantee=FixedDraws(DRAWS))
+    # Runs of earlier versions are resumed with their own noise.
+    noise = choose_noise(ModelOptions(), path=folder.certificates)
+    certification = Certification(sigma=config.sigma, guarantee=FixedDraws(DRAWS), noise=noise)
     images = ImageOptions(skip=1000 // IMAGES)
     # The networks are so small that a GPU would not be faster.
     train_and_certify(config, folder, certification, images, TrainingOptions(device="cpu"))

@@ -289,6 +289,8 @@ def _classifier(name: str, target: LoadedNetwork, options: StudyOptions) -> Name
         target.model,
         sigma=target.sigma,
         num_classes=target.num_classes,
+        # The paper's own, so that findings can be compared with it.
+        noise="gaussian",
         batch=options.batch,
         precision=options.precision,
     )

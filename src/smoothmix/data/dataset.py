@@ -62,6 +62,11 @@ class Dataset(ABC):
         """Channels, height and width of each image."""
 
     @property
+    def levels(self) -> int | None:
+        """Steps between 0 and 1 of its pixel values: 255 for 8-bit images, None if not known."""
+        return None
+
+    @property
     @abstractmethod
     def fingerprint(self) -> str:
         """16 hexadecimal digits that depend on the images and labels, not on their location.
@@ -123,6 +128,13 @@ class MemoryDataset(Dataset):
     def shape(self) -> tuple[int, int, int]:
         _, channels, height, width = self.pixels.shape
         return channels, height, width
+
+    @property
+    def levels(self) -> int | None:
+        # Floats may be anything, also 8-bit pixels that were divided already.
+        if self.pixels.dtype == np.uint8:
+            return 255
+        return None
 
     @cached_property
     def fingerprint(self) -> str:

@@ -168,6 +168,11 @@ class FolderDataset(Dataset):
     def shape(self) -> tuple[int, int, int]:
         return self.channels, *self.size
 
+    @property
+    def levels(self) -> int:
+        # Files are decoded, scaled and cropped in bytes.
+        return 255
+
     @cached_property
     def fingerprint(self) -> str:
         sizes = [(self.root / file).stat().st_size for file in self.files]

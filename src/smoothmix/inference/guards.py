@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,7 @@ from smoothmix.networks.modes import has_own_mode
 
 if TYPE_CHECKING:
     from smoothmix.data import Dataset
+    from smoothmix.noise import Noise
 
 LARGE_SIGMA = 2
 """Noise with a larger standard deviation hides any image with pixels in [0, 1]."""
@@ -87,6 +88,15 @@ def _range(images: Tensor) -> tuple[float, float]:
             "give a torch.Tensor of float32"
         ) from error
     return low, high
+
+
+def check_noise(images: Tensor, noise: Noise, numbers: Iterable[int]) -> None:
+    """Refuse images that the noise cannot be added to, by their numbers."""
+    for number, image in zip(numbers, images, strict=True):
+        try:
+            noise.require_image(image.detach().to("cpu", torch.float32).numpy())
+        except UsageError as error:
+            raise UsageError(f"image {number}: {error}") from None
 
 
 def check_network(model: nn.Module) -> None:

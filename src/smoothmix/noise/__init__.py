@@ -10,6 +10,7 @@ from smoothmix.registry import ClassRegistry
 
 __all__ = [
     "GAUSSIAN",
+    "GRID",
     "NOISES",
     "Domain",
     "DrawRange",
@@ -39,7 +40,11 @@ NOISES: ClassRegistry[Noise] = ClassRegistry(
 """Every noise distribution by its name; others by entry point or by `package.module:Class`."""
 
 GAUSSIAN = GaussianNoise()
-"""The noise of the field's certificates, and the default everywhere."""
+"""The noise of the field's certificates, added to images as floats."""
+
+
+GRID = GridNoise()
+"""The same noise on the grid of 8-bit images: the default of certificates for these."""
 
 
 def make_noise(name: str) -> Noise:

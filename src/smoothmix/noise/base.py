@@ -82,6 +82,9 @@ class Noise(ABC):
             return f"{self.name} noise"
         return f"{self.name} noise ({self.norm} radii)"
 
+    def require_image(self, image: ArrayLike) -> None:  # noqa: B027 - nothing to refuse here
+        """Refuse an image that this noise cannot be added to; noise in floats takes any."""
+
     def radius(self, p_lower: ArrayLike, *, sigma: float) -> Floats:
         """The radius certified by a lower bound on the top class's probability; 0 up to 1/2.
 

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.random import Generator, Philox
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from smoothmix.config import require, require_sigma
 from smoothmix.errors import UsageError
@@ -119,6 +119,15 @@ class GridNoise(NormalRadius):
                 "exact in floating point"
             )
         return nearest.astype(np.int32)
+
+    def require_image(self, image: ArrayLike) -> None:
+        self.levels_of(np.asarray(image))
+
+    @property
+    def description(self) -> str:
+        if self.levels == EIGHT_BIT:
+            return "grid noise"
+        return f"grid noise ({self.levels} levels)"
 
     def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Noisy:
         base = self.levels_of(image)

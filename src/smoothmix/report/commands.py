@@ -13,7 +13,7 @@ from smoothmix.certificates.secret_seeds import seed_path
 from smoothmix.certificates.seeds import SecretSeed, seed_options
 from smoothmix.config import FUSED, RunConfig
 from smoothmix.errors import UsageError
-from smoothmix.noise import GAUSSIAN
+from smoothmix.noise import GRID, GridNoise
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config
 from smoothmix.runs.zoo import is_zoo
@@ -122,8 +122,10 @@ def certify_command(
     if settings.split != "test":
         options["split"] = settings.split
     options["sigma"] = certification.sigma
-    if certification.noise != GAUSSIAN:
-        options["noise"] = certification.noise.name
+    # Always, since the default depends on what is there already.
+    options["noise"] = certification.noise.name
+    if isinstance(certification.noise, GridNoise) and certification.noise != GRID:
+        options["levels"] = certification.noise.levels
     options |= certification.guarantee.options()
     stop_abstaining = options.pop("stop_abstaining", False)
     options |= seed_options(certification.seed)

@@ -13,6 +13,7 @@ from smoothmix.certificates import Certification
 from smoothmix.certificates.shards import shards_beside
 from smoothmix.config import RunConfig, require
 from smoothmix.errors import UsageError
+from smoothmix.noise import GAUSSIAN
 from smoothmix.presets import Preset
 from smoothmix.report.published import PAPER_IMAGES
 from smoothmix.runs.folder import RunFolder
@@ -156,8 +157,12 @@ def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> 
     # Before the training, which takes hours: too small an n is refused at once.
     settings = []
     for job in jobs:
+        # In floats, as the published numbers that these are compared with.
         certification = Certification(
-            sigma=job.config.sigma, guarantee=FixedDraws(n), skip_wrong=skip_wrong
+            sigma=job.config.sigma,
+            guarantee=FixedDraws(n),
+            noise=GAUSSIAN,
+            skip_wrong=skip_wrong,
         )
         certification.require_reach()
         settings.append(certification)

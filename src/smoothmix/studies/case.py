@@ -127,7 +127,7 @@ class Case:
         seed = self.votes_wanted.seed
         draws = DrawRange(seed, Domain.ATTACK, self.index, 0, attack.copies)
         shape = tuple(self.image.shape)
-        samples = self.smoothed.noise.sample(draws, shape, sigma=self.smoothed.sigma)
+        samples = self.smoothed.distribution.sample(draws, shape, sigma=self.smoothed.sigma)
         # One image in the batch: [samples, 1, ...].
         noise = torch.from_numpy(samples)[:, None]
         device = self.sampler.device

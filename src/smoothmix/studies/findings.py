@@ -104,8 +104,8 @@ def _settings_digest(
         "versions": software_versions(),
     }
     # Earlier versions knew Gaussian noise only and did not name it.
-    if smoothed.noise != GAUSSIAN:
-        settings["distribution"] = smoothed.noise.description
+    if smoothed.distribution != GAUSSIAN:
+        settings["distribution"] = smoothed.distribution.description
     text = json.dumps(settings, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
