@@ -289,7 +289,7 @@ def test_an_interrupted_extension_goes_on_and_others_are_refused(
 def test_a_batch_of_anyones_images(
     model: Linear, dataset: MemoryDataset, true_radius: np.ndarray
 ) -> None:
-    smoothed = Smoothed(model, sigma=SIGMA, num_classes=2)
+    smoothed = Smoothed(model, sigma=SIGMA, num_classes=2, noise="gaussian")
     found = smoothed.certify(dataset.images(range(20)), seed=0, stopping=Stopping(radii=(0.25,)))
     assert (
         found.prediction.numpy()[true_radius[:20] > 0.1]

@@ -240,7 +240,7 @@ import resource, torch
 from smoothmix import networks
 from smoothmix.certify.smoothed import Smoothed
 model, image = networks.build("lenet").eval(), torch.rand(1, 1, 28, 28)
-smoothed = Smoothed(model, sigma=0.5, num_classes=10, batch=1000)
+smoothed = Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian", batch=1000)
 smoothed.certify(image, n0=10, n=10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 smoothed.certify(image, n0=100, n=DRAWS)

@@ -14,13 +14,13 @@ IMAGES = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(2))
 
 
 def smoothed(**settings: object) -> sm.Smoothed:
-    chosen = {"sigma": 0.5, "num_classes": 10, **settings}
+    chosen = {"sigma": 0.5, "num_classes": 10, "noise": "gaussian", **settings}
     return sm.Smoothed(small_convnet(), **chosen)  # type: ignore[arg-type]
 
 
 def test_five_lines_certify_a_network() -> None:
     model = small_convnet()
-    classifier = sm.Smoothed(model, sigma=0.5, num_classes=10)
+    classifier = sm.Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian")
     certified = classifier.certify(IMAGES, n0=50, n=500, alpha=0.001, seed=0)
     assert certified.prediction.shape == certified.radius.shape == certified.p_lower.shape == (4,)
     assert certified.counts.shape == certified.selection_counts.shape == (4, 10)
@@ -39,7 +39,7 @@ def test_the_radius_of_a_linear_classifier_is_its_distance_to_the_boundary_at_mo
     images = torch.rand(50, 1, 3, 3, generator=torch.Generator().manual_seed(1))
     direction = (model.weight[1] - model.weight[0]).detach()
     distance = (images.flatten(1) @ direction).abs() / direction.norm()
-    certified = sm.Smoothed(model, sigma=0.25, num_classes=2).certify(
+    certified = sm.Smoothed(model, sigma=0.25, num_classes=2, noise="gaussian").certify(
         images, n0=20, n=20_000, alpha=0.001, seed=1
     )
     sure = certified.prediction >= 0
@@ -73,7 +73,7 @@ def test_an_image_gets_the_same_votes_in_any_batch() -> None:
 def test_the_network_is_left_as_it_was() -> None:
     model = small_convnet().train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    sm.Smoothed(model, sigma=0.5, num_classes=10).certify(IMAGES, n0=20, n=200)
+    sm.Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian").certify(IMAGES, n0=20, n=200)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(

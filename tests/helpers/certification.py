@@ -50,7 +50,7 @@ def make():
 
 N, N0, SIGMA, SEED = 300, 20, 0.5, 3
 OPTIONS = (
-    "--model", "digits:make", "--sigma", SIGMA, "--data", "sample",
+    "--model", "digits:make", "--sigma", SIGMA, "--noise", "gaussian", "--data", "sample",
     "--n0", N0, "--n", N, "--seed", SEED,
 )  # fmt: skip
 

@@ -47,7 +47,9 @@ class HalfSpace(nn.Module):
 
 
 def named(name: str, network: nn.Module, *, sigma: float, classes: int) -> NamedClassifier:
-    return NamedClassifier(name, Smoothed(network, sigma=sigma, num_classes=classes))
+    return NamedClassifier(
+        name, Smoothed(network, sigma=sigma, num_classes=classes, noise="gaussian")
+    )
 
 
 def half_space(name: str = "half", *, sigma: float = 0.5, classes: int = 2) -> NamedClassifier:

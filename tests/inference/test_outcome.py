@@ -50,7 +50,9 @@ def test_a_network_that_looks_at_strides_gets_the_memory_it_expects(
 ) -> None:
     torch.manual_seed(0)
     model, image = network().eval(), torch.rand(1, *SHAPE)
-    votes = sm.Smoothed(model, sigma=0.5, num_classes=5).votes(image, n=500, seed=0)
+    votes = sm.Smoothed(model, sigma=0.5, num_classes=5, noise="gaussian").votes(
+        image, n=500, seed=0
+    )
     noise = torch.from_numpy(
         randomness.standard_normal(randomness.DrawRange(0, Domain.PREDICTION, 0, 0, 500), SHAPE)
     )
@@ -147,8 +149,8 @@ def test_a_network_with_a_mode_of_its_own_must_be_put_into_eval_mode_by_its_owne
     with pytest.raises(
         UsageError, match=r"Mode is in training mode .* call the network's eval\(\) first"
     ):
-        sm.Smoothed(nn.Sequential(model), sigma=0.5, num_classes=2)
-    smoothed = sm.Smoothed(model.eval(), sigma=0.01, num_classes=2)
+        sm.Smoothed(nn.Sequential(model), sigma=0.5, num_classes=2, noise="gaussian")
+    smoothed = sm.Smoothed(model.eval(), sigma=0.01, num_classes=2, noise="gaussian")
     image = torch.rand(1, 3, 2, 2)
     assert smoothed.predict(image, n=100).tolist() == model(image).argmax(1).tolist()
 
@@ -173,11 +175,14 @@ class Dropout(nn.Module):
 def test_a_network_that_draws_random_numbers_gets_a_warning() -> None:
     image = torch.rand(1, 3, 2, 2)
     with pytest.warns(UserWarning, match="gives other logits each time for the same images"):
-        sm.Smoothed(Dropout(), sigma=0.5, num_classes=2).votes(image, n=10)
+        sm.Smoothed(Dropout(), sigma=0.5, num_classes=2, noise="gaussian").votes(image, n=10)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sm.Smoothed(
-            nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)), sigma=0.5, num_classes=2
+            nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(12, 2)),
+            sigma=0.5,
+            num_classes=2,
+            noise="gaussian",
         ).votes(image, n=10)
 
 
@@ -221,7 +226,7 @@ class LeansOnItsBatch(nn.Module):
 def test_a_network_whose_answer_depends_on_its_batch_is_refused(network: type[nn.Module]) -> None:
     # Weights by chance may make a hundredth of the batch too little to notice.
     torch.manual_seed(0)
-    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=2)
+    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=2, noise="gaussian")
     with pytest.raises(UsageError, match="depends on the others in its batch"):
         smoothed.certify(torch.rand(1, 3, 2, 2), n=1000)
 
@@ -229,7 +234,7 @@ def test_a_network_whose_answer_depends_on_its_batch_is_refused(network: type[nn
 @pytest.mark.parametrize("what", [lambda x: x, "network"], ids=["a function", "a name"])
 def test_what_is_no_network_is_refused(what: object) -> None:
     with pytest.raises(UsageError, match=r"a network is a torch\.nn\.Module, not (function|str)"):
-        sm.Smoothed(what, sigma=0.5, num_classes=2)  # type: ignore[arg-type]
+        sm.Smoothed(what, sigma=0.5, num_classes=2, noise="gaussian")  # type: ignore[arg-type]
 
 
 class Squeezes(nn.Module):
@@ -241,7 +246,7 @@ class Squeezes(nn.Module):
 
 
 def test_a_network_that_squeezes_single_images_is_run_unless_it_meets_one() -> None:
-    smoothed = sm.Smoothed(Squeezes(), sigma=0.5, num_classes=3)
+    smoothed = sm.Smoothed(Squeezes(), sigma=0.5, num_classes=3, noise="gaussian")
     image = torch.rand(1, 1, 4, 4)
     assert int(smoothed.votes(image, n=256, seed=0).sum()) == 256
     with smoothed.open((1, 4, 4), seed=0) as sampler:

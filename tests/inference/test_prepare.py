@@ -109,7 +109,7 @@ def test_a_sampler_counts_nearly_the_same_votes_with_either_engine() -> None:
     model, image = with_statistics(NETWORKS["in place"]()), torch.rand(3, 32, 32)
     votes = []
     for engine in get_args(Engine):
-        smoothed = Smoothed(model, sigma=0.5, num_classes=5, engine=engine)
+        smoothed = Smoothed(model, sigma=0.5, num_classes=5, noise="gaussian", engine=engine)
         with smoothed.open(image.shape, seed=0) as sampler:
             votes.append(sampler.votes(image, 0, Domain.ESTIMATION, stop=1000))
     assert np.abs(votes[0] - votes[1]).sum() <= 4

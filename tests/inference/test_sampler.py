@@ -36,7 +36,13 @@ def sampler(
 ) -> AbstractContextManager[Sampler]:
     network = small_convnet() if model is None else model
     smoothed = Smoothed(
-        network, sigma=0.5, num_classes=10, batch=batch, precision=precision, engine=engine
+        network,
+        sigma=0.5,
+        num_classes=10,
+        noise="gaussian",
+        batch=batch,
+        precision=precision,
+        engine=engine,
     )
     return smoothed.open(IMAGES.shape[1:], seed=seed)
 
@@ -117,7 +123,7 @@ def test_the_share_of_votes_is_the_known_probability_of_a_linear_classifier() ->
     direction = (model.weight[1] - model.weight[0]).detach().double()
     margin = float(direction.sum() * 0.5 / (0.5 * direction.norm()))
     expected = 0.5 * (1 + torch.erf(torch.tensor(margin / 2**0.5)).item())
-    smoothed = Smoothed(model, sigma=0.5, num_classes=2)
+    smoothed = Smoothed(model, sigma=0.5, num_classes=2, noise="gaussian")
     with smoothed.open(image.shape, seed=3) as counting:
         votes = counting.votes(image, 0, Domain.ESTIMATION, stop=40_000)
     assert votes[1] / 40_000 == pytest.approx(expected, abs=5 * (0.25 / 40_000) ** 0.5)

@@ -31,7 +31,7 @@ def speeds(
     model: nn.Module, shape: tuple[int, ...], *, num_classes: int, **options: object
 ) -> list[Speed]:
     """The speeds of a network, which is opened with each setup."""
-    smoothed = Smoothed(model, sigma=0.5, num_classes=num_classes)
+    smoothed = Smoothed(model, sigma=0.5, num_classes=num_classes, noise="gaussian")
 
     def open_sampler(setup: Setup) -> AbstractContextManager[Sampler]:
         classifier = replace(smoothed, engine=setup.engine, precision=setup.precision)

@@ -82,7 +82,7 @@ class BecomesUncopyable(Keeps):
 
 
 def counted(model: nn.Module, *, draws: int = 4000) -> NDArray[np.int64]:
-    smoothed = Smoothed(model, sigma=0.5, num_classes=10, batch=64)
+    smoothed = Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian", batch=64)
     with smoothed.open((1, 28, 28), seed=1) as sampler:
         return sampler.votes(torch.full((1, 28, 28), 0.5), 0, Domain.ESTIMATION, stop=draws)
 
@@ -117,7 +117,10 @@ def test_a_network_that_sets_a_tensor_is_certified_and_left_as_it_was() -> None:
 def test_one_classifier_may_be_asked_by_many_threads(four_threads: None) -> None:
     model = nn.Sequential(small_convnet(), nn.Dropout(0.5)).train()
     statistics = model[0][1].running_mean.clone()
-    smoothed, images = sm.Smoothed(model, sigma=0.5, num_classes=10), torch.rand(8, 1, 28, 28)
+    smoothed, images = (
+        sm.Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian"),
+        torch.rand(8, 1, 28, 28),
+    )
     expected = smoothed.votes(images, n=600, seed=3)
     with ThreadPoolExecutor(4) as pool:
         found = list(
@@ -227,7 +230,7 @@ class Mean(nn.Module):
 
 def test_noise_for_large_images_is_made_in_pieces() -> None:
     image = torch.full((3, 256, 256), 0.02)
-    smoothed = Smoothed(Mean(), sigma=0.5, num_classes=2)
+    smoothed = Smoothed(Mean(), sigma=0.5, num_classes=2, noise="gaussian")
     with smoothed.open(image.shape, seed=0) as sampler:
         few = sampler.votes(image, 0, Domain.ESTIMATION, stop=32)
         tracemalloc.start()

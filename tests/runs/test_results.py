@@ -52,7 +52,7 @@ def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(
         (row for row in file.rows if row.n),
         key=lambda row: abs(2 * max((row.counts or {}).values()) - how.guarantee.max_draws),
     )
-    smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes)
+    smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes, noise="gaussian")
     image = test.images([row.idx])
     found = smoothed.certify(image, **how.guarantee.options(), seed=how.seed, index=[row.idx])
     assert certificates.sparse(found.counts[0]) == row.counts

@@ -232,7 +232,8 @@ class Smoothed:
         with self.open(images.shape[1:], seed=drawn_with) as sampler:
             checked_positions(sampler.network, images.shape[1:], certification)
             rows = list(certified_rows(sampler, batch, certification))
-        return _as_tensors(rows, self.num_classes, drawn_with)
+        on_grid = isinstance(self.distribution, GridNoise)
+        return _as_tensors(rows, self.num_classes, drawn_with, on_grid=on_grid)
 
     def predict(
         self,
@@ -329,13 +330,20 @@ def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]
     return numbers
 
 
-def _as_tensors(rows: Sequence[Certificate], num_classes: int, seed: int) -> Certified:
+def _as_tensors(
+    rows: Sequence[Certificate], num_classes: int, seed: int, *, on_grid: bool
+) -> Certified:
     # Without the last column, which counts the votes for nobody.
     counts = np.stack([dense(row.counts, num_classes) for row in rows])[:, :-1]
     selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])[:, :-1]
+    squared = None
+    if on_grid:
+        claims = [-1 if row.squared is None else row.squared for row in rows]
+        squared = torch.tensor(claims)
     return Certified(
         prediction=torch.tensor([row.predict for row in rows]),
         radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
+        squared=squared,
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
         counts=torch.from_numpy(counts.copy()),
         draws=torch.tensor([row.n for row in rows]),
