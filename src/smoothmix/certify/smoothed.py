@@ -107,8 +107,9 @@ class Smoothed:
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
         require_whole("batch", self.batch)
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
+        on_grid = isinstance(self.distribution, GridNoise)
         require(
-            not (self.any_range and isinstance(self.distribution, GridNoise)),
+            not (self.any_range and on_grid),
             'inputs outside [0, 1] lie on no grid: choose noise="gaussian" for any_range',
         )
 
