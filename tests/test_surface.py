@@ -178,7 +178,7 @@ PUBLIC = {
         "state_hash"
     ),
     "noise": (
-        "Domain DrawRange GAUSSIAN GaussianNoise GridNoise LaplaceNoise NOISES Noise Noisy "
+        "Domain DrawRange GAUSSIAN GRID GaussianNoise GridNoise LaplaceNoise NOISES Noise Noisy "
         "UniformNoise fresh_seed make_noise standard_normal stream"
     ),
     "plots": (

@@ -68,6 +68,8 @@ def test_ones_own_network_is_certified_from_the_command_line(smoothmix: Run, min
     checked = smoothmix("certificates", "verify", "certificates.tsv")
     assert (checked.code, checked.out) == (
         0,
+        "certificates.tsv: seed 0, the public default: anyone can draw the votes again, and inputs "
+        "or weights could have been prepared for it\n"
         "certificates.tsv: 4 rows, 4 follow from their votes\n",
     )
 
