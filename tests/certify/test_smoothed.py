@@ -187,7 +187,7 @@ OTHER_TENSORS = {
 @pytest.mark.parametrize("kind", OTHER_TENSORS)
 def test_tensors_that_hold_no_plain_pixels_are_refused_in_a_sentence(kind: str) -> None:
     images, sentence = OTHER_TENSORS[kind]
-    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2, noise="gaussian")
     for ask in (smoothed.certify, smoothed.predict, smoothed.votes):
         with pytest.raises(UsageError, match=sentence):
             ask(images, n=100)
@@ -196,7 +196,7 @@ def test_tensors_that_hold_no_plain_pixels_are_refused_in_a_sentence(kind: str) 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_quantised_nested_and_compressed_tensors_are_refused_in_a_sentence() -> None:
     quantised = torch.quantize_per_tensor(PIXELS, 0.01, 0, torch.quint8)
-    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2, noise="gaussian")
     with pytest.raises(UsageError, match=r"got torch.quint8: call dequantize\(\)"):
         smoothed.votes(quantised, n=100)
     with pytest.raises(UsageError, match="got the layout"):
@@ -206,7 +206,7 @@ def test_quantised_nested_and_compressed_tensors_are_refused_in_a_sentence() -> 
 
 
 def test_other_views_of_plain_pixels_get_the_same_votes() -> None:
-    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    smoothed = sm.Smoothed(Linear(16), sigma=0.5, num_classes=2, noise="gaussian")
     expected = smoothed.votes(PIXELS, n=100, seed=1).tolist()
     views = {
         "with gradients": PIXELS.clone().requires_grad_(),

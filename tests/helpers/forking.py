@@ -91,7 +91,7 @@ def outcome_of_fork(work: Callable[[], object]) -> str:
 
 def outcomes_while_certifying(model: nn.Module) -> list[str]:
     """What children come to that are forked while a thread certifies, and certify themselves."""
-    smoothed = sm.Smoothed(model, sigma=0.5, num_classes=10)
+    smoothed = sm.Smoothed(model, sigma=0.5, num_classes=10, noise="gaussian")
     expected = smoothed.votes(BATCH[:2], n=20, seed=3)
     found = []
     with running_in_a_thread(lambda: smoothed.certify(BATCH[:1], n=300, n0=10)):
@@ -108,13 +108,13 @@ def outcomes_while_certifying(model: nn.Module) -> list[str]:
 def outcome_after_threads_of_torch() -> str:
     """A child of a process that has run torch in several threads, with a large batch."""
     (torch.rand(800, 800) @ torch.rand(800, 800)).sum()
-    smoothed = sm.Smoothed(convolution(), sigma=0.5, num_classes=10)
+    smoothed = sm.Smoothed(convolution(), sigma=0.5, num_classes=10, noise="gaussian")
     return outcome_of_fork(lambda: int(smoothed.votes(BATCH, n=1).sum()))
 
 
 def outcome_of_an_open_classifier() -> str:
     """A child that uses a classifier which its parent has opened."""
-    smoothed = sm.Smoothed(convolution(), sigma=0.5, num_classes=10)
+    smoothed = sm.Smoothed(convolution(), sigma=0.5, num_classes=10, noise="gaussian")
     with smoothed.open(SHAPE, seed=0) as sampler:
         sampler.votes(BATCH[0], 0, Domain.ESTIMATION, stop=600)
         return outcome_of_fork(lambda: sampler.votes(BATCH[0], 0, Domain.ESTIMATION, stop=600))

@@ -63,7 +63,7 @@ def in_new_thread(function: Callable[[], int]) -> int:
 
 
 def test_a_thread_that_first_uses_torch_during_a_call_keeps_all_threads(four_threads: None) -> None:
-    smoothed = Smoothed(small_convnet(), sigma=0.5, num_classes=10)
+    smoothed = Smoothed(small_convnet(), sigma=0.5, num_classes=10, noise="gaussian")
     with (
         ThreadPoolExecutor(1) as host,
         smoothed.open((1, 28, 28), seed=0) as sampler,

@@ -95,29 +95,31 @@ def test_shorter_batches_are_positions_too() -> None:
 def test_fixed_draws_certify_the_average_over_positions_and_say_so(
     network: type[nn.Module],
 ) -> None:
-    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=3, batch=BATCH)
+    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=3, noise="gaussian", batch=BATCH)
     with pytest.warns(UserWarning, match="certificates are about the average over positions"):
         smoothed.certify(torch.rand(1, *SHAPE).mul(255).round().div(255), n=100)
 
 
 def test_a_guarantee_for_any_time_needs_one_classifier() -> None:
-    smoothed = sm.Smoothed(FavoursTheLast(), sigma=0.5, num_classes=3, batch=BATCH)
+    smoothed = sm.Smoothed(
+        FavoursTheLast(), sigma=0.5, num_classes=3, noise="gaussian", batch=BATCH
+    )
     image = torch.rand(1, *SHAPE).mul(255).round().div(255)
     with pytest.raises(UsageError, match=r"depend on its position in a batch .* \(mode exact\)"):
         smoothed.certify(image, stopping=Stopping(radii=(0.25,), max_draws=1024))
     # The shorter last batch is no matter there: draws fill whole batches.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sm.Smoothed(CountsTheBatch(), sigma=0.5, num_classes=3, batch=BATCH).certify(
-            image, stopping=Stopping(radii=(0.25,), max_draws=1000)
-        )
+        sm.Smoothed(
+            CountsTheBatch(), sigma=0.5, num_classes=3, noise="gaussian", batch=BATCH
+        ).certify(image, stopping=Stopping(radii=(0.25,), max_draws=1000))
 
 
 @pytest.mark.parametrize("network", [ListensFarAway, ListensALittle])
 def test_dependence_on_other_images_is_refused_however_small_or_far(
     network: type[nn.Module],
 ) -> None:
-    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=3, batch=BATCH)
+    smoothed = sm.Smoothed(network(), sigma=0.5, num_classes=3, noise="gaussian", batch=BATCH)
     with pytest.raises(UsageError, match="depends on the others in its batch"):
         smoothed.certify(torch.rand(1, *SHAPE).mul(255).round().div(255), n=1000)
 
