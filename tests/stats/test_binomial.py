@@ -115,7 +115,7 @@ def test_the_bound_grows_with_votes_and_alpha_and_stays_below_the_share(
     k = data.draw(st.integers(0, n - 1))
     bound = lower_bound(k, n, alpha=alpha)
     assert bound < lower_bound(k + 1, n, alpha=alpha)
-    assert bound <= lower_bound(k, n, alpha=min(0.5, 1.5 * alpha))
+    assert bound <= lower_bound(k, n, alpha=1.5 * alpha)
     assert bound <= k / n
     assert lower_bound(k, n + 1, alpha=alpha) <= bound, "another vote against cannot help"
     assert lower_bound(k + 1, n + 1, alpha=alpha) >= bound, "another vote for cannot hurt"

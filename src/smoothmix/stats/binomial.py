@@ -150,7 +150,9 @@ def prediction_p_value(first: ArrayLike, second: ArrayLike) -> Floats:
     log_tail = np.zeros(more.shape)
     log_tail[voted] = _log_tail_of_fair_coin(more[voted], (a + b)[voted])
     # At probability 1/2 the tails are mirror images: the test is twice the upper tail.
-    return np.minimum(1.0, 2.0 * np.exp(log_tail))
+    p_value = np.minimum(1.0, 2.0 * np.exp(log_tail))
+    # A positive number that is too small for a float must not become 0.
+    return np.maximum(p_value, np.finfo(np.float64).tiny)
 
 
 def _log_tail_of_fair_coin(k: Floats, n: Floats) -> Floats:
