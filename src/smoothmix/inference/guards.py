@@ -94,7 +94,8 @@ def check_noise(images: Tensor, noise: Noise, numbers: Iterable[int]) -> None:
     """Refuse images that the noise cannot be added to, by their numbers."""
     for number, image in zip(numbers, images, strict=True):
         try:
-            noise.require_image(image.detach().to("cpu", torch.float32).numpy())
+            # force: images may want a gradient, be a view, or lie on another device.
+            noise.require_image(image.to(torch.float32).numpy(force=True))
         except UsageError as error:
             raise UsageError(f"image {number}: {error}") from None
 
