@@ -338,3 +338,17 @@ def test_a_run_folder_holds_file_and_network(untrained_run: str, smoothmix: Run)
     )  # fmt: skip
     assert (alone.code, both.code) == (0, 0), alone.err + both.err
     assert "1 of 2 rows drawn again, and all votes are the same" in both.out
+
+
+def test_a_secret_seed_is_needed_to_draw_again(tmp_path: Path, smoothmix: Run) -> None:
+    put_network(tmp_path)
+    how = ("--model", "digits:make", "--sigma", SIGMA, "--data", "sample", "--n", 100, "--max", 2)
+    made = smoothmix("certify", *how, "--seed", "secret", "--out", "c.tsv")
+    assert made.code == 0, made.err
+    check = ("certificates", "verify", "c.tsv", "--redraw", 2, "--model", "digits:make")
+    found = smoothmix(*check)
+    assert found.code == 0, found.err
+    assert "2 of 2 rows drawn again, and all votes are the same" in found.out
+    (tmp_path / "c.secret-seed").rename(tmp_path / "published")
+    assert "name it by --seed-file" in smoothmix(*check).err
+    assert smoothmix(*check, "--seed-file", "published").code == 0
