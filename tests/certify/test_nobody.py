@@ -23,7 +23,6 @@ from smoothmix.stats.binomial import lower_bound
 from tests.conftest import Run
 from tests.helpers.ambiguous import AllAmbiguous, AllButSeventh, EverySeventh, put_noise
 from tests.helpers.certification import (
-    OPTIONS,
     images,
     journals,
     network,
@@ -198,7 +197,10 @@ def test_commands_from_certify_to_report(tmp_path: Path, smoothmix: Run) -> None
     put_network(tmp_path)
     noise = put_noise(tmp_path)
     trusted = ("--import", "sevenths")
-    how = (*OPTIONS, "--noise", noise, "--skip", 25, "--max", 4)
+    how = (
+        "--model", "digits:make", "--sigma", SIGMA, "--data", "sample", "--n0", N0, "--n", N,
+        "--noise", noise, "--skip", 25, "--max", 4,
+    )  # fmt: skip
     assert smoothmix("certify", *how, *trusted, "--out", "whole.tsv").code == 0
     for shard in ("1/2", "2/2"):
         made = smoothmix("certify", *how, *trusted, "--shard", shard, "--out", f"{shard[0]}.tsv")
