@@ -4,10 +4,11 @@ BIN := .venv/bin
 # Two processes: the suite is made for two cores, and more rarely help.
 WORKERS ?= 2
 INPUTS ?= 100000
+POINTS ?= 5000
 SHARE ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint quickstart fuzz prove bench results clean
+.PHONY: help install test lint quickstart fuzz crash prove bench results clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,9 @@ prove: .venv/installed ## Compare noise and bounds with exact values, at full si
 	$(BIN)/python -m tests.prove.grid --share $(SHARE)
 	$(BIN)/python -m tests.prove.bounds --share $(SHARE)
 	$(BIN)/python -m tests.prove.certification --share $(SHARE)
+
+crash: .venv/installed ## Kill processes at 5,000 file operations and compare what others make of it (POINTS=100 is a minute)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.crash.run --points $(POINTS)
 
 bench: .venv/installed ## Measure speed against reference loops, as ratios
 	$(BIN)/python -m benchmarks

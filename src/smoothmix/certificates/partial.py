@@ -113,6 +113,9 @@ class Journal:
     def __init__(self, path: Path, settings: FileSettings) -> None:
         self.path = journal_path(path, settings)
         self.settings = settings
+        # Once: a run that saves its votes often would spend its time on digests.
+        self._votes_digest = votes_digest(settings)
+        self._rules_digest = rules_digest(settings)
         self._session = secrets.token_hex(8)
         self._saved: dict[int, PartialVotes] = {}
         """What the journal is known to hold of each image: only later draws are appended."""
@@ -171,7 +174,7 @@ class Journal:
         try:
             with self.path.open("rb") as stream:
                 for line in _lines(stream):
-                    contents.add(line, votes_digest(self.settings))
+                    contents.add(line, self._votes_digest)
         except FileNotFoundError:
             return contents
         except OSError as error:
@@ -216,8 +219,8 @@ class Journal:
     def _session_line(self) -> dict[str, Any]:
         return {
             "session": self._session,
-            "votes": votes_digest(self.settings),
-            "rules": rules_digest(self.settings),
+            "votes": self._votes_digest,
+            "rules": self._rules_digest,
             "probe": self.settings.probe,
         }
 

@@ -29,7 +29,7 @@ from smoothmix.certificates.settings import (
     require_own_settings,
     settings_path,
 )
-from smoothmix.certificates.tools import merge, save, verify
+from smoothmix.certificates.tools import merge_verified, require_verified, save
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, UsageError
 
@@ -198,7 +198,7 @@ class ShardedRun:
             # There may be more shards than images, and those without images have no file.
             if shard.settings(self.settings).indices:
                 files.append(_verified(shard))
-        merged = merge(files)
+        merged = merge_verified(files)
         if not rows_in(self.path):
             return merged
         before = read(self.path)
@@ -297,12 +297,7 @@ def _verified(shard: Shard) -> Certificates:
     file = _read(shard)
     if file is None:
         raise CertificateError(f"{shard.path}: was removed just before it was to be merged")
-    found = verify(file)
-    if not found.ok:
-        more = ""
-        if len(found.problems) > 1:
-            more = f" and {len(found.problems) - 1} more problems"
-        raise CertificateError(f"{shard.path}: {found.problems[0]}{more}; {REPAIR}")
+    require_verified(file, advice=f"; {REPAIR}")
     return file
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from smoothmix._io.files import atomic_write
+from smoothmix._io.text import counted
 from smoothmix.certificates.file import Certificates, header_of
 from smoothmix.certificates.row import (
     COHEN_COLUMNS,
@@ -145,8 +146,29 @@ def recompute(file: Certificates, *, alpha: float) -> Certificates:
 def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
     """The rows of several parts of one run, in the order of the images.
 
-    Images that are missing or that two files have are refused.
+    Refused are files of other settings, rows that do not follow from their votes, and images that
+    are missing or that two files have.
     """
+    # Before the rows: without settings nobody can tell whether they are right.
+    for file in files:
+        _settings_of(file)
+        require_verified(file)
+    return merge_verified(files, allow_gaps=allow_gaps)
+
+
+def require_verified(file: Certificates, *, advice: str = "") -> None:
+    """Refuse a file if one of its rows is wrong; `advice` ends the sentence."""
+    problems = verify(file).problems
+    if not problems:
+        return
+    more = ""
+    if len(problems) > 1:
+        more = f" and {counted(len(problems) - 1, 'more problem')}"
+    raise CertificateError(f"{file.path}: {problems[0]}{more}{advice}")
+
+
+def merge_verified(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
+    """The rows of several parts, which the caller has verified, as by `merge`."""
     first, *others = files
     for other in others:
         found = differences(_unsharded(first), _unsharded(other))
