@@ -101,6 +101,9 @@ def _digest(settings: FileSettings, own: Iterable[str], certification: Iterable[
     # By the keys of certificates.toml, which do not change with the code.
     table = to_tables(settings)
     chosen = {key: table.get(key) for key in own}
+    # Not where it is empty, so that journals of earlier versions keep their names.
+    if "data_hash" in chosen and settings.data_content_hash:
+        chosen["data_content_hash"] = settings.data_content_hash
     for key in certification:
         chosen[f"certification.{key}"] = table["certification"].get(key)
     return hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()[:16]

@@ -63,6 +63,9 @@ class FileSettings:
     data_hash: str
     """Fingerprint of the images and labels."""
 
+    data_content_hash: str = ""
+    """SHA-256 of all image files, where `data_hash` covers only some: folders above 256 MiB."""
+
     data_note: str = ""
     """What was missing, if only a part of the data set was available."""
 
@@ -346,6 +349,9 @@ def differences(
     # The user's own data may have been moved.
     if there.data_hash == here.data_hash:
         apart.add("data")
+    # Files of earlier versions do not have it, and small data sets do not need it.
+    if not there.data_content_hash or not here.data_content_hash:
+        apart.add("data_content_hash")
     # Another noise has another scheme: one sentence is enough.
     if there.certification.noise != here.certification.noise:
         apart.add("noise_scheme")

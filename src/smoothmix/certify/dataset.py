@@ -135,6 +135,7 @@ def file_settings(
         data=dataset.name,
         split=dataset.split,
         data_hash=dataset.fingerprint,
+        data_content_hash=dataset.content_hash,
         data_note=dataset.note or "",
         num_classes=sampler.num_classes,
         skip=selection.skip,

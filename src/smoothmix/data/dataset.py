@@ -74,6 +74,11 @@ class Dataset(ABC):
         Of very many image files, all sizes but only some contents are hashed.
         """
 
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 of everything, if `fingerprint` covers only a part; else empty."""
+        return ""
+
     @abstractmethod
     def images(self, indices: Indices) -> torch.Tensor:
         """The images at these positions for certification: float32 [B, C, H, W] in [0, 1]."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.data.augment import check_uniforms, crop_box, flips
+from smoothmix.data.content_hash import content_hash
 from smoothmix.data.dataset import Dataset, positions, to_float
 from smoothmix.errors import DataError, UsageError, shown
 
@@ -181,6 +182,7 @@ class FolderDataset(Dataset):
         for file, size, label in zip(self.files, sizes, self.labels, strict=True):
             content.update(f"{file}\0{size}\0{label}\n".encode())
         step = 1
+        # Files of earlier versions record this: `content_hash` covers the rest.
         if sum(sizes) > HASH_ALL_BYTES:
             step = math.ceil(len(self.files) / HASH_SAMPLE_FILES)
         for file in self.files[::step]:
@@ -189,6 +191,13 @@ class FolderDataset(Dataset):
             if path.is_file():
                 content.update(hashlib.sha256(path.read_bytes()).digest())
         return content.hexdigest()[:16]
+
+    @cached_property
+    def content_hash(self) -> str:
+        total = sum((self.root / file).stat().st_size for file in self.files)
+        if total <= HASH_ALL_BYTES:
+            return ""
+        return content_hash(self.root, self.files)
 
     def images(self, indices: Indices) -> torch.Tensor:
         chosen = positions(indices, len(self))
