@@ -96,9 +96,8 @@ class Points:
             raw = _CountedFile(self, path, mode)
             if buffering == 0:
                 return raw
-            buffered: Any = io.BufferedWriter(raw)
-            if "+" in mode:
-                buffered = io.BufferedRandom(raw)
+            kind: Any = io.BufferedRandom if "+" in mode else io.BufferedWriter
+            buffered = kind(raw)
             if "b" in mode:
                 return buffered
             return io.TextIOWrapper(buffered, encoding="utf-8")

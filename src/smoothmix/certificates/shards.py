@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -97,6 +97,17 @@ def shards_beside(path: Path) -> list[Shard]:
         if match and file.is_file() and int(match[1]) <= int(match[2]):
             found.add(Shard(path, int(match[1]), int(match[2])))
     return sorted(found)
+
+
+def remove_abandoned_locks(path: Path) -> None:
+    """Delete the locks that killed processes left for shards of a whole file that is complete."""
+    pattern = re.compile(rf"{re.escape(path.stem)}-\d+-of-\d+\.lock", re.ASCII)
+    for file in list(path.parent.iterdir()):
+        if not pattern.fullmatch(file.name):
+            continue
+        # It is removed as it is released; one that is held belongs to a process that is alive.
+        with suppress(UsageError), exclusive(file):
+            pass
 
 
 def started_shards(path: Path, settings: FileSettings) -> list[Shard]:
@@ -188,6 +199,7 @@ class ShardedRun:
                 whole = read(self.path)
                 _remove(shards, whole)
                 Journal(self.path, self.settings).remove_if_finished(whole.indices)
+            remove_abandoned_locks(self.path)
         except InUseError:
             return False
         return True

@@ -17,7 +17,14 @@ from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.probes import RANDOM
 from smoothmix.certificates.selection import parse_shards
-from smoothmix.certificates.shards import Shard, ShardedRun, rows_in, split_run, started_shards
+from smoothmix.certificates.shards import (
+    Shard,
+    ShardedRun,
+    remove_abandoned_locks,
+    rows_in,
+    split_run,
+    started_shards,
+)
 from smoothmix.certify.dataset import certify_file, certify_remaining, unfinished
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.config import require
@@ -76,6 +83,8 @@ def certify_together(
             time_limit=time_limit,
             on_progress=on_progress,
         )
+        if not file.missing:
+            remove_abandoned_locks(path)
         return Outcome(file)
     require(
         settings.probe != RANDOM,
