@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
 
 from smoothmix._process.signals import Stopped, StopRequest
 from smoothmix.config import RunConfig
-from smoothmix.errors import CheckpointError
+from smoothmix.errors import CheckpointError, SmoothmixError
 from smoothmix.runs.folder import RunFolder
 from smoothmix.training.checkpoint import load_state
 from smoothmix.training.metrics import EpochMetrics, Listeners, append_line
@@ -77,6 +78,30 @@ def test_what_a_killed_writer_has_left_is_removed_by_the_next_start(
         "state.pt",
         "weights.safetensors",
     ]
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_a_run_whose_folder_is_deleted_is_saved_elsewhere(tmp_path: Path, made_again: bool) -> None:
+    config = tiny_run(tmp_path)
+    whole = train_here(config, tmp_path / "whole")
+    folder = tmp_path / "run"
+
+    def delete(metrics: EpochMetrics) -> None:
+        if metrics.epoch == 1:
+            shutil.rmtree(folder)
+            if made_again:
+                folder.mkdir()
+
+    with (
+        open_run(config, folder, listeners=Listeners(on_epoch=delete)) as trainer,
+        pytest.raises(SmoothmixError, match="was deleted or replaced while") as caught,
+    ):
+        trainer.run()
+    rescued = tmp_path / "run-rescued-1"
+    assert f"saved in {rescued}: run the same command with --out {rescued}" in str(caught.value)
+    assert load_state(RunFolder(rescued).state).epoch == 2
+    assert train_here(config, rescued) == whole
+    assert not list(folder.rglob("*")), "nothing is written into what somebody else made"
 
 
 def flip(path: Path, where: float) -> None:

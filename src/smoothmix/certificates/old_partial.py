@@ -34,7 +34,9 @@ def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> No
         return
     # Ranges of draws make this safe to repeat, should the process die before the file is deleted.
     journal.append(_new_votes(file, settings, journal))
-    if any(_is_surely_unfinished(row, settings) for row in file.rows):
+    # A whole file may have been extended, which keeps images with any number of draws.
+    may_be_extended = settings.guarantee.holds_at_any_time and not file.missing
+    if not may_be_extended and any(_is_surely_unfinished(row, settings) for row in file.rows):
         # The rows first: without settings they cannot be taken for those of another run.
         old.unlink(missing_ok=True)
         settings_path(old).unlink(missing_ok=True)

@@ -29,6 +29,7 @@ from smoothmix.training.metrics import (
     keep_lines,
 )
 from smoothmix.training.parallel import ProcessGroup
+from smoothmix.training.rescue import folder_identity, rescue_run
 from smoothmix.training.step import Stepper, StepTotals
 
 
@@ -52,6 +53,8 @@ class Trainer:
     state: State = field(init=False)
     finished: bool = field(init=False, default=False)
     """Whether the folder already holds the trained weights."""
+    _folder_identity: tuple[int, int] | None = field(init=False, default=None)
+    """Of the folder that was locked; None in processes that do not touch it."""
 
     def __post_init__(self) -> None:
         self.stepper = Stepper(self.model, self.method, self.config.recipe, self.device, self.group)
@@ -59,6 +62,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Load the state that an earlier process left in the folder, if there is one."""
+        self._folder_identity = folder_identity(self.folder)
         state = load_latest(self.folder)
         if state is None:
             # Weights without a state are those of a run that was copied, imported or tidied up.
@@ -85,7 +89,16 @@ class Trainer:
         self.state.model = self.model.state_dict()
         self.state.optimiser = self.stepper.optimiser.state_dict()
         self.state.processes = self.group.world.size
+        self._require_folder()
         save_state(self.folder, self.state)
+
+    def _require_folder(self) -> None:
+        """Save the run elsewhere and raise, if its folder is not the one that it started in."""
+        if self._folder_identity in (None, folder_identity(self.folder)):
+            return
+        self.state.model = self.model.state_dict()
+        self.state.optimiser = self.stepper.optimiser.state_dict()
+        raise rescue_run(self.folder, self.config, self.state)
 
     def run(self) -> EpochMetrics | None:
         """Train to the last epoch, and save the weights in the folder.
@@ -98,6 +111,7 @@ class Trainer:
         while self.state.epoch < self.config.recipe.epochs:
             metrics = self._train_epoch()
         if self.group.world.is_main:
+            self._require_folder()
             save_trained(self.model, self.folder)
         self.finished = True
         return metrics
@@ -113,6 +127,7 @@ class Trainer:
         metrics = self._metrics(self._accuracy(len(epoch)))
         self.state = replace(self.state, epoch=number + 1, step=0, sums={}, seconds=0.0)
         if self.group.world.is_main:
+            self._require_folder()
             # The line first: after a crash between the two, the epoch's end is repeated, and
             # resuming drops the line.
             append_line(self.folder.metrics, metrics)
