@@ -35,6 +35,24 @@ def test_right_shards_are_merged(tmp_path: Path, smoothmix: Run) -> None:
     assert (tmp_path / "all.tsv").read_text() == (tmp_path / "whole.tsv").read_text()
 
 
+def test_a_merge_that_was_killed_before_its_rows_is_repeated(
+    tmp_path: Path, smoothmix: Run
+) -> None:
+    parts = two_shards(tmp_path)
+    merge = ("certificates", "merge", *parts, "--out", "all.tsv")
+    assert smoothmix(*merge).code == 0
+    expected = (tmp_path / "all.tsv").read_text()
+    assert "exists already" in smoothmix(*merge).err
+    (tmp_path / "all.tsv").unlink()
+    assert smoothmix(*merge).code == 0
+    assert (tmp_path / "all.tsv").read_text() == expected
+    # Settings of another file are not replaced.
+    (tmp_path / "all.tsv").unlink()
+    settings = tmp_path / "all.toml"
+    settings.write_text(settings.read_text().replace("seed = 0", "seed = 1"))
+    assert "all.toml: exists already" in smoothmix(*merge).err
+
+
 @pytest.mark.parametrize(
     ("pattern", "new", "sentence"),
     [

@@ -12,7 +12,6 @@ from typing import final
 
 import numpy as np
 
-from smoothmix import certificates
 from smoothmix.certificates import Certification, Selection, file
 from smoothmix.certify import loop
 from smoothmix.certify.dataset import certify_dataset
@@ -106,8 +105,6 @@ def merged(folder: Path) -> None:
     certify(parts[1], EXACT, shard="2/2")
     whole = folder / FILE
     if not whole.exists():
-        # The command refuses an output that exists: its settings are written before its rows.
-        certificates.settings_path(whole).unlink(missing_ok=True)
         code = main(["certificates", "merge", *map(str, parts), "--out", str(whole)])
         assert code == 0
 

@@ -6,6 +6,7 @@ Only --redraw needs torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -138,9 +139,16 @@ def merge(
     """
     from smoothmix import certificates
     from smoothmix.certificates import settings_path
+    from smoothmix.certificates.settings import load_settings
+    from smoothmix.errors import SmoothmixError
 
     whole = certificates.merge([certificates.read(path) for path in files], allow_gaps=allow_gaps)
-    certificates.save(whole, _new(out, settings_path(out)))
+    # A merge that was killed may have left its settings without rows.
+    others = [settings_path(out)]
+    with suppress(SmoothmixError):
+        if load_settings(out) == whole.settings:
+            others.clear()
+    certificates.save(whole, _new(out, *others))
     echo(f"{out}: {counted(len(whole.rows), 'row')} from {counted(len(files), 'file')}")
 
 
