@@ -75,7 +75,7 @@ def _common_start(every: Sequence[Parts]) -> int:
 
 
 def _shortened(parts: Parts, every: Sequence[Parts]) -> str:
-    """The parts as a name; where it is long, the first and as many of the last as tell it apart."""
+    """The parts as a name; of a long one, the first part and as many last ones as it needs."""
     name = "/".join(parts)
     if len(name) <= LONGEST_NAME or len(parts) < 3:
         return name

@@ -172,7 +172,7 @@ def _is_ambiguous(number: str) -> bool:
 
 
 def without_sigma(part: str) -> str:
-    """A part of a path without its sigma: what is left of it tells runs apart.
+    """A part of a path without its sigma: the rest distinguishes runs.
 
     >>> without_sigma("noise_0.50_1801"), without_sigma("noise_0.50"), without_sigma("eps_512")
     ('1801', '', 'eps_512')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 from pathlib import Path
 
+from smoothmix.certificates.old_partial import old_votes_path
 from smoothmix.certificates.partial import SUFFIX
 from smoothmix.certificates.settings import FileSettings, load_settings
 from smoothmix.certificates.shards import rows_in, shards_beside
@@ -38,7 +39,5 @@ def _readable_settings(path: Path) -> FileSettings | None:
 
 
 def _has_partial_votes(path: Path) -> bool:
-    stem = glob.escape(path.stem)
-    # Earlier versions kept them in files named -begun.
-    patterns = (f"{stem}.*{SUFFIX}", f"{stem}-begun.*")
-    return any(any(path.parent.glob(pattern)) for pattern in patterns)
+    journals = path.parent.glob(f"{glob.escape(path.stem)}.*{SUFFIX}")
+    return any(journals) or old_votes_path(path).exists()

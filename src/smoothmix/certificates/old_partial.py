@@ -19,9 +19,14 @@ from smoothmix.certificates.settings import FileSettings, differences, settings_
 from smoothmix.errors import SmoothmixError
 
 
+def old_votes_path(path: Path) -> Path:
+    """Where an earlier version kept the partial votes of a certificate file."""
+    return path.with_name(f"{path.stem}-begun.tsv")
+
+
 def import_old_votes(path: Path, settings: FileSettings, journal: Journal) -> None:
     """Copy the partial votes that an earlier version left beside a file into its journal."""
-    old = path.with_name(f"{path.stem}-begun.tsv")
+    old = old_votes_path(path)
     if not old.exists() or is_held(old):
         return
     try:

@@ -44,7 +44,7 @@ from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.streams import Domain
 
 EDITED_SHARE = 0.05
-"""The share of edited rows for which the chance of missing all of them is told."""
+"""The share of edited rows for which the chance of missing all of them is reported."""
 
 NEAR_TIE: Mapping[Precision, float] = {"fp32": 1e-4, "bf16": 2.0**-6}
 """Difference of the two highest logits, relative to the largest, that rounding may turn round."""
