@@ -107,6 +107,22 @@ class Comparison:
         return " or ".join(norms)
 
     @property
+    def styles(self) -> list[tuple[int, int]]:
+        """The number of each run's colour and marker, and that of its dash.
+
+        A method has one colour and marker at every sigma, whose lines differ by their dash.
+        """
+        looks: dict[str, int] = {}
+        sigmas = list(self.by_sigma)
+        found = []
+        for run in self.runs:
+            look = looks.setdefault(run.base_name, len(looks))
+            # At one sigma the dash tells methods apart, too.
+            dash = look if len(sigmas) == 1 else sigmas.index(run.sigma)
+            found.append((look, dash))
+        return found
+
+    @property
     def differences(self) -> list[Difference]:
         """The differences from baselines, of the runs that have one."""
         return [run.difference for run in self.runs if run.difference]

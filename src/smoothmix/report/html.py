@@ -51,6 +51,7 @@ def render(page: Page) -> str:
         page=page,
         comparison=page.comparison,
         runs=list(enumerate(page.comparison.runs)),
+        styles=page.comparison.styles,
         css=_OwnText(_asset("page.css")),
         scripts=list(map(_OwnText, scripts)),
         policy=_policy(scripts),

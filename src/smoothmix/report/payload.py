@@ -36,6 +36,7 @@ def payload(page: Page) -> dict[str, Any]:
             sections[section.id] = _cut(section.data)
     return {
         "runs": [run.name for run in page.comparison.runs],
+        "styles": list(map(list, page.comparison.styles)),
         # Layouts are not cut: ranges and ticks are places, not claims.
         "charts": charts,
         "axes": list(axes),

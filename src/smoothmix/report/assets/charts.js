@@ -19,15 +19,16 @@ report.charts = (() => {
   const faint = (hex, share) => hex + Math.round(255 * share).toString(16).padStart(2, "0");
 
   function styled({ run, axis, y, options }) {
-    const own = colour(run === null ? "accent" : `run-${run % COLOURS}`);
+    const [look, dash] = data.styles[run] ?? [0, 0];
+    const own = colour(run === null ? "accent" : `run-${look % COLOURS}`);
     const made = {
       name: run === null ? "" : plain(data.runs[run]),
       mode: "lines",
       ...options,
       x: data.axes[axis],
       y,
-      line: { color: own, width: 2, dash: DASHES[(run ?? 0) % DASHES.length], ...options.line },
-      marker: { color: own, symbol: MARKERS[(run ?? 0) % MARKERS.length], size: 8, maxdisplayed: 11, ...options.marker },
+      line: { color: own, width: 2, dash: DASHES[dash % DASHES.length], ...options.line },
+      marker: { color: own, symbol: MARKERS[look % MARKERS.length], size: 8, maxdisplayed: 11, ...options.marker },
     };
     // Markers along the axis would only hide one another.
     if (made.mode === "lines+markers") made.marker.opacity = y.map((value) => (value > 0 ? 1 : 0));

@@ -71,14 +71,19 @@
     if (from !== slider) slider.value = radius;
     if (from !== number) number.value = tidy(radius);
     const shares = curves.map((each) => at(each, radius));
-    const best = Math.max(...shares.filter((_, i) => shown[i]));
+    // Only runs of one group were certified alike.
+    const best = {};
+    shares.forEach((share, i) => {
+      if (shown[i]) best[section.groups[i]] = Math.max(share, best[section.groups[i]] ?? 0);
+    });
+    const rivals = (i) => section.groups.filter((group) => group === section.groups[i]).length;
     document.querySelector("[data-radius]").textContent = tidy(radius);
     rows.forEach((row, i) => {
       const images = section.images[i];
       row.querySelector(".value").textContent = percent(shares[i]);
       row.querySelector("small").textContent = `${Math.round(shares[i] * images).toLocaleString("en")} of ${images.toLocaleString("en")}`;
       row.querySelector(".bar").style.setProperty("--share", `${100 * shares[i]}%`);
-      row.classList.toggle("best", shown[i] && rows.length > 1 && best > 0 && shares[i] === best);
+      row.classList.toggle("best", shown[i] && rivals(i) > 1 && shares[i] > 0 && shares[i] === best[section.groups[i]]);
     });
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(() => Plotly.relayout(curve, { "shapes[0].x0": radius, "shapes[0].x1": radius }));
@@ -106,7 +111,13 @@
     number.addEventListener("input", () => number.value !== "" && read(Number(number.value), number));
     number.addEventListener("change", () => read(number.value === "" ? radius : Number(number.value)));
     curve.on("plotly_click", ({ points }) => read(points[0].x));
-    all.addEventListener("change", () => show(data.runs.keys(), all.checked));
+    // With a search, only what it found.
+    all.addEventListener("change", () => show([...data.runs.keys()].filter((i) => !rows[i].hidden), all.checked));
+    const find = document.getElementById("find-run");
+    find?.addEventListener("input", () => {
+      const words = find.value.toLowerCase().split(/\s+/);
+      rows.forEach((row, i) => (row.hidden = !words.every((word) => data.runs[i].toLowerCase().includes(word))));
+    });
     for (const each of boxes) each.addEventListener("change", () => show([Number(each.dataset.show)], each.checked));
     all.checked = true; // browsers remember choices over a reload
     for (const each of boxes) each.checked = true;

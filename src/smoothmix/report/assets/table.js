@@ -9,7 +9,6 @@
   }
 
   function sort(table, heading, button) {
-    const rows = [...table.tBodies[0].rows];
     const column = heading.cellIndex;
     const kind = button.dataset.kind;
     const first = kind === "text" ? "ascending" : "descending";
@@ -19,8 +18,10 @@
     heading.setAttribute("aria-sort", order);
     const sign = order === "ascending" ? 1 : -1;
     const key = (row) => row.cells[column].dataset.sort;
-    rows.sort((a, b) => compare(key(a), key(b), kind, sign));
-    table.tBodies[0].append(...rows);
+    // Within each block: runs of different sigmas are not ranked.
+    for (const body of table.tBodies) {
+      body.append(...[...body.rows].sort((a, b) => compare(key(a), key(b), kind, sign)));
+    }
   }
 
   for (const table of document.querySelectorAll("table.sortable")) {

@@ -27,10 +27,12 @@ def curves(comparison: Comparison) -> Section | None:
     traces = []
     limits = []
     images = []
+    groups = []
     for position, run in enumerate(comparison.runs):
         traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
         limits.append(run.largest_radius)
         images.append(run.images)
+        groups.append(f"{run.sigma} {run.group}")
     text = TEXT.format(norm=comparison.norm)
     if any(limits):
         text += DOTTED
@@ -59,7 +61,7 @@ def curves(comparison: Comparison) -> Section | None:
         charts=[chart],
         template="curves.html",
         values={"slider": slider},
-        data={"limits": limits, "images": images},
+        data={"limits": limits, "images": images, "groups": groups},
         needs_scripts=True,
     )
 
@@ -89,8 +91,20 @@ def make_slider(comparison: Comparison) -> Slider:
     step = slider_step(furthest)
     start = 0.0
     if comparison.radii:
-        # At a radius in the middle runs differ most.
-        start = comparison.radii[len(comparison.radii) // 2]
+        start = _most_different(comparison)
     # The end must be a whole number of steps, or the browser would not let the thumb reach it.
     end = round(math.ceil(furthest / step) * step, 6)
     return Slider(end=end, step=round(step, 9), start=start)
+
+
+def _most_different(comparison: Comparison) -> float:
+    """The radius of the table at which runs of one sigma differ most; a middle one if none do."""
+    best = comparison.radii[len(comparison.radii) // 2]
+    largest = 0.0
+    for column, radius in enumerate(comparison.radii):
+        for runs in comparison.by_sigma.values():
+            shares = [run.accuracy[column].value for run in runs]
+            gap = max(shares) - min(shares)
+            if gap > largest:
+                best, largest = radius, gap
+    return best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
 IMAGES_PER_KIND = 16
+MOST_RUNS = 12
+"""Models whose predictions the gallery shows: more would not fit beside an image."""
+
 VOTES_SHOWN = 4
 
 MISCLASSIFIED = "wrong"
@@ -72,7 +75,16 @@ def gallery(comparison: Comparison) -> Section | None:
     """The gallery of the test images that all runs certified."""
     if not comparison.measured:
         return None
-    return gallery_section(make_gallery(comparison.measured, data_dir=comparison.data_dir))
+    shown = comparison.measured[:MOST_RUNS]
+    made = make_gallery(shown, data_dir=comparison.data_dir)
+    if len(comparison.measured) > MOST_RUNS and made.images:
+        made = replace(made, note=f"{made.note}; of the first {MOST_RUNS} models")
+    # Numbers of images alone show nobody anything.
+    has_votes = any(image.verdicts and image.verdicts[0].votes for image in made.images)
+    has_pictures = any(image.thumbnail.source for image in made.images)
+    if made.images and not has_votes and not has_pictures:
+        return None
+    return gallery_section(made)
 
 
 def gallery_section(made: Gallery) -> Section | None:

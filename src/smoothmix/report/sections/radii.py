@@ -19,9 +19,62 @@ def radii(comparison: Comparison) -> Section | None:
         title="Radii, and accuracy against robustness",
         short_title="Radii",
         legend=legend_of(range(len(comparison.runs))),
-        charts=[_histogram(comparison), _scatter(comparison)],
+        charts=[_distribution(comparison), _scatter(comparison)],
         needs_scripts=True,
     )
+
+
+MANY_RUNS = 6
+"""With more, outlines of histograms would only cover one another."""
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def _distribution(comparison: Comparison) -> Chart:
+    if len(comparison.runs) > MANY_RUNS:
+        return _quantiles(comparison)
+    return _histogram(comparison)
+
+
+def _quantiles(comparison: Comparison) -> Chart:
+    """A line per run from the 5 % to the 95 % quantile of its radii, a marker at the median."""
+    count = len(comparison.runs)
+    traces = []
+    for position, run in enumerate(comparison.runs):
+        radii = [_quantile(run.curve, share) for share in QUANTILES]
+        options = {
+            "mode": "lines+markers",
+            "marker": {"size": [0, 0, 9, 0, 0]},
+            "hovertemplate": "radius %{x:.3f}",
+        }
+        # From top to bottom, as in the tables.
+        rows = [count - position] * len(QUANTILES)
+        traces.append(Trace(run=position, x=radii, y=rows, options=options))
+    return Chart(
+        id="quantiles",
+        label="Quantiles of certified radii of every model",
+        caption="Radii: median, and from the 5 % to the 95 % quantile (0 where misclassified)",
+        traces=traces,
+        layout={
+            "xaxis": {
+                "title": f"certified radius ({comparison.norm})",
+                "range": [0, make_slider(comparison).end * ROOM],
+                "zeroline": False,
+                "showgrid": True,
+            },
+            "yaxis": {"showticklabels": False, "range": [0, count + 1], "showgrid": False},
+            "hovermode": "closest",
+        },
+    )
+
+
+def _quantile(curve: Curve, share: float) -> float:
+    """The radius that all but this share of the images have, read off the falling curve."""
+    found = 0.0
+    for x, y in zip(curve.x, curve.y, strict=True):
+        if y >= 1 - share:
+            found = x
+    return found
 
 
 def _histogram(comparison: Comparison) -> Chart:

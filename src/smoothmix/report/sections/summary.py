@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from smoothmix.analysis import Estimate
@@ -19,7 +20,80 @@ TEXT = (
     "ACR is the average certified radius; certified accuracy is the share of images, in percent, "
     "that are classified correctly and certified at the radius or a larger one."
 )
+MOST_SIGMAS = 5
+"""No log of unknown n reaches further than this, in sigmas: a million draws reach 4.5."""
+
 ROUNDED = " Radii are rounded as in the paper's logs, which may round them up."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """The rows of one sigma, with what is marked among them."""
+
+    runs: Sequence[tuple[int, RunView]]
+    """Positions in the comparison, and the runs."""
+    reached: Sequence[bool]
+    """Whether any run of the block certified an image at each radius, or could have."""
+    best_acr: Collection[int]
+    """Positions of the runs with the highest ACR among those certified alike."""
+    best: Sequence[Collection[int]]
+    """The same for certified accuracy at each radius."""
+
+
+def blocks(comparison: Comparison) -> list[Block]:
+    """The table's blocks, one per sigma."""
+    found = []
+    for sigma in comparison.by_sigma:
+        runs = [(at, run) for at, run in enumerate(comparison.runs) if run.sigma == sigma]
+        best = []
+        reached = []
+        for column in range(len(comparison.radii)):
+            shares = {at: percent(run.accuracy[column].value) for at, run in runs}
+            best.append(_best(runs, {at: float(text) for at, text in shares.items()}))
+            reached.append(_is_reached(runs, comparison.radii, column))
+        acrs = {at: round(run.acr.value, 3) for at, run in runs}
+        found.append(Block(runs=runs, reached=reached, best_acr=_best(runs, acrs), best=best))
+    return found
+
+
+def _best(runs: Sequence[tuple[int, RunView]], values: Mapping[int, float]) -> set[int]:
+    """The positions with the highest value, as printed, of each group of several runs."""
+    groups: dict[int, list[int]] = {}
+    for at, run in runs:
+        groups.setdefault(run.group, []).append(at)
+    best = set()
+    for members in groups.values():
+        highest = max(values[at] for at in members)
+        # What nobody certified, and what all share, distinguishes nobody.
+        leaders = [at for at in members if values[at] == highest > 0]
+        if len(leaders) < len(members):
+            best.update(leaders)
+    return best
+
+
+def _has_dashes(made: Sequence[Block], radii: Sequence[float]) -> bool:
+    """Whether a run cannot reach a radius that another one of its sigma reaches."""
+    for block in made:
+        for _, run in block.runs:
+            shares = run.accuracy_within_reach(radii)
+            for share, reached in zip(shares, block.reached, strict=True):
+                if reached and share is None:
+                    return True
+    return False
+
+
+def _is_reached(runs: Sequence[tuple[int, RunView]], radii: Sequence[float], column: int) -> bool:
+    certified = any(run.accuracy[column].value > 0 for _, run in runs)
+    return certified or any(radii[column] <= _furthest(run) for _, run in runs)
+
+
+def _furthest(run: RunView) -> float:
+    """The largest radius that the run could have certified."""
+    if run.largest_radius is not None:
+        return run.largest_radius
+    if run.sigma is None:
+        return math.inf
+    return MOST_SIGMAS * run.sigma
 
 
 def summary(comparison: Comparison) -> Section:
@@ -58,9 +132,13 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         if run.published is not None:
             cautions.append((run.name, run.published.caution))
             distances_known = distances_known or run.published.deviations_away is not None
+    made = blocks(comparison)
     return {
         "radii": comparison.radii,
-        "out_of_reach": comparison.out_of_reach,
+        "blocks": made,
+        "marked": any(block.best_acr for block in made),
+        "out_of_reach": _has_dashes(made, comparison.radii),
+        "blanks": any(False in block.reached for block in made),
         "baselines": baselines,
         "abstention_known": comparison.abstention_known,
         "published": bool(comparison.published),
