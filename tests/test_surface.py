@@ -33,7 +33,7 @@ LEVELS = (
     ("networks.registry", "methods.registry", "methods.log_folders"),
     ("runs.options", "runs.schedule", "runs.plan"),
     ("analysis", "plots", "report"),
-    ("networks", "runs", "_io.untrusted"),
+    ("networks", "runs", "models", "_io.untrusted"),
     ("attacks", "inference"),
     ("methods",),
     ("certify", "training"),
@@ -172,6 +172,7 @@ PUBLIC = {
         "Batch Consistency Gaussian Loss METHODS Macer Method MethodEntry SmoothAdv SmoothMix "
         "Stability make settings_of"
     ),
+    "models": ("BlackBox OutsideModule"),
     "networks": (
         "Architecture Imported NETWORKS Network Normalise build device_of eval_mode "
         "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "

@@ -32,6 +32,8 @@ from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
+from smoothmix.models.black_box import Arrays, BlackBox, LabelsOf
+from smoothmix.models.outside import forwards_at_once
 from smoothmix.noise import GRID, GridNoise, Noise, fresh_seed, make_noise
 from smoothmix.noise.streams import Domain
 from smoothmix.stats.anytime import Stopping
@@ -121,6 +123,43 @@ class Smoothed:
         return self.noise
 
     @classmethod
+    def from_function(
+        cls,
+        labels_of: LabelsOf,
+        *,
+        sigma: float,
+        num_classes: int,
+        noise: Noise | str = GRID,
+        batch: int = 256,
+        concurrency: int = 1,
+        arrays: Arrays = "numpy",
+        version: str = "",
+        any_range: bool = False,
+    ) -> Smoothed:
+        """The smoothed form of any function that maps a batch of images to labels.
+
+        `labels_of` gets float32 images [B, C, H, W] in the scale of yours, with noise on them, as
+        `arrays`, and returns a label from 0 to `num_classes - 1` for each. Up to `concurrency`
+        threads call it at once, each with up to `batch` images. `version` is recorded as a part of
+        the classifier's hash.
+        """
+        model = BlackBox(
+            labels_of,
+            num_classes=num_classes,
+            arrays=arrays,
+            concurrency=concurrency,
+            version=version,
+        )
+        return cls(
+            model,
+            sigma=sigma,
+            num_classes=num_classes,
+            noise=noise,
+            batch=batch,
+            any_range=any_range,
+        )
+
+    @classmethod
     def for_certification(
         cls,
         model: nn.Module,
@@ -158,6 +197,7 @@ class Smoothed:
                 precision=self.precision,
                 engine=self.engine,
             )
+            threads = forwards_at_once(self.model, threads)
             # Forward passes on another device take turns; only the noise gains from threads.
             if network.device.type != "cpu":
                 threads = min(threads, NOISE_THREADS)

@@ -20,7 +20,7 @@ from smoothmix.errors import UsageError
 from smoothmix.inference.prepare import (
     PreparedNetwork,
     logits_of,
-    probe_images,
+    probe_images_for,
     require_independent_images,
     tolerance_on,
 )
@@ -78,7 +78,7 @@ def position_dependence(
     """
     if network.is_random:
         return ""
-    images = probe_images(shape)
+    images = probe_images_for(network, shape)
     generator = torch.Generator().manual_seed(1)
     orders = []
     passes = []

@@ -23,6 +23,7 @@ from smoothmix.config import FUSED, Engine, Precision
 from smoothmix.errors import UsageError
 from smoothmix.inference.copies import OneAtATime, copy_sharing_weights, for_threads
 from smoothmix.inference.fusion import fused
+from smoothmix.models.outside import OutsideModule, outside_parts
 from smoothmix.networks.modes import device_of
 
 LARGEST_INPUT = 2**20
@@ -32,6 +33,12 @@ SMALLEST_MICROBATCH = 8
 
 PROBE_IMAGES = 8
 """Images whose logits are compared and recorded."""
+
+LABEL_PROBE_IMAGES = 64
+"""The same for classifiers that give labels, which show less than logits do."""
+
+COARSE = 4
+"""Rows and columns of the patterns on probe images for labels."""
 
 CLOSE = 1e-3
 """Relative difference of logits that rounding explains on a processor in float32."""
@@ -61,6 +68,8 @@ class PreparedNetwork:
     channels_last: bool = False
     probe: str = ""
     """The probe of the network as it was written; empty if it fails on the probe images."""
+    gives_labels: bool = False
+    """Whether its logits are labels, as rows with a single 1."""
 
     @property
     def is_random(self) -> bool:
@@ -97,16 +106,19 @@ def prepare_network(
     """
     device = device_of(model)
     on_cpu = device.type == "cpu"
+    outside = list(outside_parts(model))
     base = copy_sharing_weights(model)
     plain = PreparedNetwork(
-        engine=engine_on(device, precision),
+        engine=_engine_of(outside, device, precision),
         network=_as_written(model, base, on_cpu=on_cpu),
         device=device,
         precision=precision,
-        microbatch=microbatch_size(shape, batch) if on_cpu else batch,
+        # A function gets whole batches: only its author knows what fits into its memory.
+        microbatch=microbatch_size(shape, batch) if on_cpu and not outside else batch,
+        gives_labels=any(part.gives_labels for part in outside),
     )
 
-    probe = probe_images(shape)
+    probe = probe_images_for(plain, shape)
     expected = probe_logits(plain, probe)
     if expected is None:
         # The first real forward reports what is wrong with the network.
@@ -118,12 +130,13 @@ def prepare_network(
         return replace(plain, probe=RANDOM)
     in_fp32 = replace(plain, precision="fp32")
     require_independent_images(in_fp32, probe, expected, again=again)
+    computed_on = ", ".join([processor_of(device), *filter(None, [p.software for p in outside])])
     plain = replace(
-        plain, probe=probe_text(expected.cpu().float().numpy(), computed_on=processor_of(device))
+        plain, probe=probe_text(expected.cpu().float().numpy(), computed_on=computed_on)
     )
 
     # On other devices, and for other input than images, nothing below would be faster.
-    if base is None or not on_cpu or len(shape) != 3:
+    if base is None or outside or not on_cpu or len(shape) != 3:
         return plain
     fuse = engine == "auto" and precision == "fp32"
     for candidate in _faster_ways(base, plain, fuse=fuse):
@@ -194,6 +207,13 @@ def engine_on(device: torch.device, precision: Precision) -> str:
     return f"torch-{device.type}"
 
 
+def _engine_of(outside: Sequence[OutsideModule], device: torch.device, precision: Precision) -> str:
+    """The name of what computes the logits of a network, of which these parts leave torch."""
+    if outside:
+        return outside[-1].engine
+    return engine_on(device, precision)
+
+
 def engine_name(
     model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: Engine = "auto"
 ) -> str:
@@ -221,6 +241,17 @@ def probe_images(shape: Sequence[int]) -> Tensor:
         images = torch.rand((2, *shape), generator=generator)
         pairs.append(images + torch.randn((2, *shape), generator=generator))
     return torch.cat(pairs)
+
+
+def probe_images_for(prepared: PreparedNetwork, shape: Sequence[int]) -> Tensor:
+    """The probe images of a network; more of them, and with patterns, where it gives labels."""
+    if not prepared.gives_labels or len(shape) != 3:
+        return probe_images(shape)
+    # Plain noise might get the same label everywhere; bright and dark areas rarely do.
+    generator = torch.Generator().manual_seed(3)
+    coarse = torch.rand((LABEL_PROBE_IMAGES, shape[0], COARSE, COARSE), generator=generator)
+    patterns = nn.functional.interpolate(coarse, size=tuple(shape[1:]))
+    return patterns + 0.25 * torch.randn(patterns.shape, generator=generator)
 
 
 def probe_logits(prepared: PreparedNetwork, images: Tensor) -> Tensor | None:

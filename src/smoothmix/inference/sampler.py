@@ -222,6 +222,9 @@ class Sampler:
         noisy = self.noise.noisy_images(image.numpy(), draw_range, sigma=self.sigma)
         try:
             logits = self.network(torch.from_numpy(noisy.pixels))
+        except SmoothmixError:
+            # Adapters of ours say themselves what is wrong.
+            raise
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             first_line = next(iter(str(error).splitlines()), "")

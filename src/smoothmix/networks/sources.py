@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from smoothmix._io.files import FileTooLargeError, read_limited
+from smoothmix.models.outside import outside_parts
 
 LARGEST_SOURCE = 2**24
 """Bytes of a source file; a larger one is no code that anyone wrote."""
@@ -23,10 +24,13 @@ def source_hashes(model: nn.Module) -> dict[str, str]:
     >>> source_hashes(nn.Linear(2, 2))
     {}
     """
-    names = sorted({type(module).__module__ for module in model.modules()})
+    found = {type(module).__module__ for module in model.modules()}
+    # The code of a black box is the function that it calls.
+    found.update(part.source_module for part in outside_parts(model))
+    names = sorted(found)
     hashes = {}
     for name in names:
-        if name.partition(".")[0] in RECORDED_ELSEWHERE:
+        if not name or name.partition(".")[0] in RECORDED_ELSEWHERE:
             continue
         source = getattr(sys.modules.get(name), "__file__", None)
         # Code may also come from a notebook, a frozen program or a compiled module.

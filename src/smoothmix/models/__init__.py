@@ -1,0 +1,6 @@
+"""Classifiers as people have them, as modules that map images in [0, 1] to logits."""
+
+from smoothmix.models.black_box import BlackBox
+from smoothmix.models.outside import OutsideModule
+
+__all__ = ["BlackBox", "OutsideModule"]
