@@ -172,7 +172,7 @@ PUBLIC = {
         "Batch Consistency Gaussian Loss METHODS Macer Method MethodEntry SmoothAdv SmoothMix "
         "Stability make settings_of"
     ),
-    "models": ("BlackBox OutsideModule"),
+    "models": ("BlackBox OutsideModule with_output"),
     "networks": (
         "Architecture Imported NETWORKS Network Normalise build device_of eval_mode "
         "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "
@@ -242,6 +242,7 @@ def test_the_public_names() -> None:
         "Loss",
         "Macer",
         "Method",
+        "Normalise",
         "SmoothAdv",
         "SmoothMix",
         "Smoothed",

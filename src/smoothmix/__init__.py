@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         SmoothMix,
         Stability,
     )
+    from smoothmix.networks import Normalise
     from smoothmix.registry import trust
     from smoothmix.runs.load import load_run
     from smoothmix.stats.anytime import Stopping
@@ -49,6 +50,7 @@ _HOMES = {
     "Loss": "smoothmix.methods",
     "Macer": "smoothmix.methods",
     "Method": "smoothmix.methods",
+    "Normalise": "smoothmix.networks",
     "SmoothAdv": "smoothmix.methods",
     "SmoothMix": "smoothmix.methods",
     "Stability": "smoothmix.methods",
@@ -69,6 +71,7 @@ __all__ = [
     "Loss",
     "Macer",
     "Method",
+    "Normalise",
     "SmoothAdv",
     "SmoothMix",
     "Smoothed",

@@ -329,8 +329,14 @@ def test_a_network_that_returns_something_else_or_raises_is_named(
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
 
 
-def test_a_network_in_double_precision_gets_advice() -> None:
-    network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10)).double()
-    advice = r"weights in float64, and images come in float32: call its float\(\) first"
+def test_a_network_with_weights_of_two_types_gets_advice() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(784, 20), nn.Linear(20, 10).double())
+    advice = r"weights in float32 and float64, and images come in float32: call its float\(\) first"
     with pytest.raises(SmoothmixError, match=advice), sampler(network) as counting:
         counting.votes(IMAGES[0], 0, Domain.ESTIMATION, stop=32)
+
+
+def test_a_single_image_gets_advice() -> None:
+    smoothed = Smoothed(nn.Conv2d(1, 10, 28), sigma=0.5, num_classes=10, noise="gaussian")
+    with pytest.raises(SmoothmixError, match=r"give a single image as image\[None\]"):
+        smoothed.votes(IMAGES[0], n=10)

@@ -60,6 +60,7 @@ def certify_dataset(
     `certificates.merge` merges the files. `time_limit` needs a guarantee that holds at any time,
     such as `Anytime`.
     """
+    _require_dataset(dataset)
     require(
         time_limit is None or certification.guarantee.holds_at_any_time,
         "a time limit needs a guarantee that holds at any time: mode anytime",
@@ -82,6 +83,17 @@ def certify_dataset(
             time_limit=time_limit,
             on_progress=on_progress,
         )
+
+
+def _require_dataset(dataset: object) -> None:
+    """Refuse what only looks like a data set, such as one of torch, and say how to make it one."""
+    require(
+        isinstance(dataset, Dataset),
+        f"the data set is a {type(dataset).__module__}.{type(dataset).__name__}, not a "
+        "smoothmix.data.Dataset: load one by sm.data.load, or put the images of yours into "
+        "sm.data.MemoryDataset(name=..., split=..., class_names=..., labels=..., pixels=...) with "
+        "pixels uint8 [N, C, H, W]",
+    )
 
 
 @contextmanager

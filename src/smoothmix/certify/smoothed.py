@@ -33,6 +33,7 @@ from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
 from smoothmix.models.black_box import Arrays, BlackBox, LabelsOf
+from smoothmix.models.outputs import Output, with_output
 from smoothmix.models.outside import forwards_at_once
 from smoothmix.noise import GRID, GridNoise, Noise, fresh_seed, make_noise
 from smoothmix.noise.streams import Domain
@@ -95,6 +96,9 @@ class Smoothed:
     """Arithmetic of the network."""
     engine: Engine = "auto"
     """`auto` may fuse layers if the logits stay the same; `eager` runs the network as written."""
+    output: Output | None = None
+    """Where the logits are, for networks that return more: a key or attribute such as "logits", a
+    position such as 0, or a function of what the network returns."""
     any_range: bool = False
     """Accept inputs outside [0, 1]; sigma and the radius are then in their scale. They lie on no
     grid, so this needs another noise than the default."""
@@ -114,6 +118,11 @@ class Smoothed:
             not (self.any_range and on_grid),
             'inputs outside [0, 1] lie on no grid: choose noise="gaussian" for any_range',
         )
+
+    @property
+    def network(self) -> nn.Module:
+        """The network as one that returns logits and nothing else."""
+        return with_output(self.model, self.output)
 
     @property
     def distribution(self) -> Noise:
@@ -190,14 +199,15 @@ class Smoothed:
         # Before the network is prepared: a secret seed may lack its file.
         key = generator_key(seed)
         with one_thread_per_forward() as threads:
+            model = self.network
             network = prepare_network(
-                self.model,
+                model,
                 shape,
                 batch=self.batch,
                 precision=self.precision,
                 engine=self.engine,
             )
-            threads = forwards_at_once(self.model, threads)
+            threads = forwards_at_once(model, threads)
             # Forward passes on another device take turns; only the noise gains from threads.
             if network.device.type != "cpu":
                 threads = min(threads, NOISE_THREADS)
@@ -209,7 +219,7 @@ class Smoothed:
             try:
                 yield Sampler(
                     network=network,
-                    model=self.model,
+                    model=model,
                     workers=workers,
                     threads=threads,
                     sigma=self.sigma,

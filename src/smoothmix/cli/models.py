@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions
+from smoothmix.cli.output import echo
 from smoothmix.config import Engine, Precision, require_sigma
 from smoothmix.errors import UsageError
 
@@ -107,11 +108,11 @@ def _from_folder(run: Path) -> LoadedNetwork:
 
 
 def _from_function(spec: str, weights: Path | None, num_classes: int | None) -> LoadedNetwork:
-    from smoothmix.networks import build, load_weights, state_hash
+    from smoothmix.networks import build, state_hash
 
     model = build(spec, num_classes=num_classes).eval()
     if weights is not None:
-        load_weights(model, weights)
+        _load_named_weights(model, weights)
         return LoadedNetwork(model, spec, weights=str(weights))
     # Networks are certified by their weights, which must be the same when a run is resumed.
     if state_hash(model) != state_hash(build(spec, num_classes=num_classes)):
@@ -120,6 +121,15 @@ def _from_function(spec: str, weights: Path | None, num_classes: int | None) -> 
             stacklevel=2,
         )
     return LoadedNetwork(model, spec)
+
+
+def _load_named_weights(model: nn.Module, weights: Path) -> None:
+    """Load the file of --weights, and say if its names were read without a prefix."""
+    from smoothmix.networks import load_weights
+
+    removed = load_weights(model, weights)
+    if removed:
+        echo(f"note: names in {weights} are read without the prefix {removed}")
 
 
 def choose_sigma(network: LoadedNetwork, sigma: float | None) -> float:

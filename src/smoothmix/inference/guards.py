@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from smoothmix._io.text import counted
 from smoothmix.config import require
-from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.errors import SmoothmixError, UsageError, shown
 from smoothmix.networks.modes import has_own_mode
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def check_logits(logits: object, count: int, *, num_classes: int) -> None:
     if not isinstance(logits, Tensor):
         raise UsageError(
             "the network must return a tensor of logits, one for each class, "
-            f"not {type(logits).__name__}"
+            f"not {type(logits).__name__}{_output_hint(logits)}"
         )
     require(
         logits.is_floating_point(),
@@ -141,6 +141,18 @@ def check_logits(logits: object, count: int, *, num_classes: int) -> None:
         raise SmoothmixError(
             "the network gives logits that are not finite: its weights may be broken"
         )
+
+
+def _output_hint(returned: object) -> str:
+    """How to name the logits in what a network returns; empty if that is not plain to see."""
+    if hasattr(returned, "logits") or (isinstance(returned, Mapping) and "logits" in returned):
+        return ': name them by output="logits" (--output logits)'
+    if isinstance(returned, Mapping):
+        keys = ", ".join(shown(key) for key in list(returned)[:5])
+        return f': name the key that holds them by output="..." (--output); it has {keys}'
+    if isinstance(returned, list | tuple):
+        return ": name their position by output=0 (--output 0)"
+    return ""
 
 
 def _shape_hint(logits: Tensor, count: int, num_classes: int) -> str:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.certificates.probes import RANDOM, probe_text
-from smoothmix.config import FUSED, Engine, Precision
+from smoothmix.config import FUSED, Engine, Precision, require
 from smoothmix.errors import UsageError
 from smoothmix.inference.copies import OneAtATime, copy_sharing_weights, for_threads
 from smoothmix.inference.fusion import fused
@@ -46,6 +46,11 @@ CLOSE = 1e-3
 CLOSE_ELSEWHERE = 0.03
 """The same on a GPU or in bf16, whose kernels for other batch sizes differ in the third digit."""
 
+OWN_DTYPES = {torch.float32, torch.float16, torch.bfloat16, torch.float64}
+"""Types of weights that a network is run in."""
+
+PRECISE = {torch.float32, torch.float64}
+
 RANDOM_WARNING = (
     "the network gives other logits each time for the same images (for example, it uses dropout "
     "outside of training mode): its votes cannot be reproduced from the seed, and the guarantee "
@@ -68,6 +73,8 @@ class PreparedNetwork:
     channels_last: bool = False
     probe: str = ""
     """The probe of the network as it was written; empty if it fails on the probe images."""
+    dtype: torch.dtype = torch.float32
+    """The type of numbers that it gets images in: that of its weights."""
     gives_labels: bool = False
     """Whether its logits are labels, as rows with a single 1."""
 
@@ -86,7 +93,7 @@ class PreparedNetwork:
             torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16),
         ):
             for part in torch.split(images, self.microbatch):
-                logits.append(self.network(part.to(self.device)))
+                logits.append(self.network(part.to(self.device, self.dtype)))
         if len(logits) == 1:
             return logits[0]
         return torch.cat(logits)
@@ -107,11 +114,18 @@ def prepare_network(
     device = device_of(model)
     on_cpu = device.type == "cpu"
     outside = list(outside_parts(model))
+    dtype = own_dtype(model)
+    require(
+        precision == "fp32" or dtype == torch.float32,
+        f"the network has weights in {_dtype_name(dtype)} and runs in them: leave out precision "
+        f"{precision}, which is for networks in float32",
+    )
     base = copy_sharing_weights(model)
     plain = PreparedNetwork(
-        engine=_engine_of(outside, device, precision),
+        engine=_engine_of(outside, engine_on(device, precision, dtype)),
         network=_as_written(model, base, on_cpu=on_cpu),
         device=device,
+        dtype=dtype,
         precision=precision,
         # A function gets whole batches: only its author knows what fits into its memory.
         microbatch=microbatch_size(shape, batch) if on_cpu and not outside else batch,
@@ -136,7 +150,8 @@ def prepare_network(
     )
 
     # On other devices, and for other input than images, nothing below would be faster.
-    if base is None or outside or not on_cpu or len(shape) != 3:
+    in_torch = not outside and dtype == torch.float32
+    if base is None or not in_torch or not on_cpu or len(shape) != 3:
         return plain
     fuse = engine == "auto" and precision == "fp32"
     for candidate in _faster_ways(base, plain, fuse=fuse):
@@ -194,12 +209,34 @@ def _with_channels_last(base: nn.Module) -> nn.Module | None:
     return model
 
 
-def engine_on(device: torch.device, precision: Precision) -> str:
-    """The name of torch's own arithmetic on a device.
+def own_dtype(model: nn.Module) -> torch.dtype:
+    """The type of a network's weights; float32 where they have several types, or none.
+
+    >>> own_dtype(nn.Linear(2, 2).half())
+    torch.float16
+    """
+    dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    if len(dtypes) == 1 and dtypes <= OWN_DTYPES:
+        return dtypes.pop()
+    return torch.float32
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def engine_on(
+    device: torch.device, precision: Precision, dtype: torch.dtype = torch.float32
+) -> str:
+    """The name of torch's own arithmetic on a device, for weights of a type.
 
     >>> engine_on(torch.device("cpu"), "fp32")
     'torch-cpu'
+    >>> engine_on(torch.device("cpu"), "fp32", torch.float16)
+    'torch-cpu-float16'
     """
+    if dtype != torch.float32:
+        return f"torch-{device.type}-{_dtype_name(dtype)}"
     # What torch calls fp32 on a GPU may compute products with ten bits.
     tf32 = torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
     if device.type == "cuda" and precision == "fp32" and tf32:
@@ -207,11 +244,11 @@ def engine_on(device: torch.device, precision: Precision) -> str:
     return f"torch-{device.type}"
 
 
-def _engine_of(outside: Sequence[OutsideModule], device: torch.device, precision: Precision) -> str:
+def _engine_of(outside: Sequence[OutsideModule], torch_engine: str) -> str:
     """The name of what computes the logits of a network, of which these parts leave torch."""
     if outside:
         return outside[-1].engine
-    return engine_on(device, precision)
+    return torch_engine
 
 
 def engine_name(
@@ -297,7 +334,8 @@ def _cpu_name() -> str:
 
 def tolerance_on(prepared: PreparedNetwork) -> float:
     """Relative difference of logits that rounding explains where the network runs."""
-    if prepared.device.type == "cpu" and prepared.precision == "fp32":
+    precise = prepared.precision == "fp32" and prepared.dtype in PRECISE
+    if prepared.device.type == "cpu" and precise:
         return CLOSE
     return CLOSE_ELSEWHERE
 

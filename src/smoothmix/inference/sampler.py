@@ -231,7 +231,7 @@ class Sampler:
             images = f"{counted(count, 'image')} of shape {list(image.shape)}"
             raise SmoothmixError(
                 f"the network fails on {images} ({type(error).__name__}: {first_line})"
-                f"{_dtype_hint(self.model)}"
+                f"{_dtype_hint(self.model)}{_batch_hint(image)}"
             ) from error
         check_logits(logits, count, num_classes=self.num_classes)
         return logits, noisy.ambiguous
@@ -254,8 +254,18 @@ def _cancel(futures: Sequence[Future[NDArray[np.int64]]]) -> None:
 def _dtype_hint(model: nn.Module) -> str:
     """A guess at why a network fails on images in float32; empty where there is none."""
     dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
-    others = dtypes - {torch.float32}
-    if not others:
+    # A network of one type gets images of that type.
+    if len(dtypes) < 2:
         return ""
-    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in others))
+    names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
     return f"; it has weights in {names}, and images come in float32: call its float() first"
+
+
+def _batch_hint(image: Tensor) -> str:
+    """A guess that a single image was taken for a batch; empty for whole images."""
+    if image.dim() != 2:
+        return ""
+    return (
+        "; images come as a batch [B, C, H, W]: give a single image as image[None], and grey "
+        "images without channels as images[:, None]"
+    )

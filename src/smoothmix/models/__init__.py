@@ -1,6 +1,7 @@
 """Classifiers as people have them, as modules that map images in [0, 1] to logits."""
 
 from smoothmix.models.black_box import BlackBox
+from smoothmix.models.outputs import with_output
 from smoothmix.models.outside import OutsideModule
 
-__all__ = ["BlackBox", "OutsideModule"]
+__all__ = ["BlackBox", "OutsideModule", "with_output"]

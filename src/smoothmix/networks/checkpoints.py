@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import nn
 
+from smoothmix.errors import CheckpointError, shown
 from smoothmix.networks.network import Network
 from smoothmix.networks.weights import (
     BATCH_COUNTER,
@@ -21,8 +22,12 @@ from smoothmix.networks.weights import (
     weights_in,
 )
 
-PREFIXES = ("", "1.", "1.module.", "module.", "module.1.", "body.")
-"""Prefixes of names in files of Sequential(normalise, network), of DataParallel, and of ours."""
+PREFIXES = (
+    *("", "1.", "1.module.", "module.", "module.1.", "body."),
+    *("model.", "_orig_mod.", "model._orig_mod.", "_orig_mod.module.", "module._orig_mod."),
+)
+"""Prefixes of names in files of Sequential(normalise, network), of DataParallel, of ours, of
+Lightning and of torch.compile."""
 
 
 @final
@@ -61,6 +66,7 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
         if in_order:
             sources = in_order
             by_order = True
+    _refuse_deeper_network(path, tensors, sources)
     assign(body, tensors, sources, path)
 
     used = set(sources.values())
@@ -72,6 +78,38 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
         missing=tuple(name for name in wanted if name not in sources),
         by_order=by_order,
     )
+
+
+def _refuse_deeper_network(path: str | Path, given: Tensors, sources: Mapping[str, str]) -> None:
+    """Refuse a file that has more layers of the kinds that the network has.
+
+    All tensors of a small network may be found in the file of a larger one of the same family: it
+    would load, and classify at random.
+    """
+    used = set(sources.values())
+    kinds = {_without_numbers(name) for name in used}
+    more = []
+    for name in given:
+        if name not in used and _without_numbers(name) in kinds:
+            more.append(name)
+    # A layer without a number in its name is no further one of a sequence.
+    more = [name for name in more if _without_numbers(name) != name and BATCH_COUNTER not in name]
+    if more:
+        raise CheckpointError(
+            f"{path} does not fit the network: it has {len(more)} more tensors of the same kinds "
+            f"of layers ({shown(more[0])} and others), as a deeper network of this family has; "
+            "choose the network that the file was saved from"
+        )
+
+
+def _without_numbers(name: str) -> str:
+    """The name of a tensor with its numbers of layers replaced.
+
+    >>> _without_numbers("layer1.17.conv1.weight")
+    'layer1.*.conv1.weight'
+    """
+    parts = name.split(".")
+    return ".".join("*" if part.isdigit() else part for part in parts)
 
 
 def _matched_by_name(given: Tensors, wanted: Tensors) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ Tensors = Mapping[str, Tensor]
 CONTAINERS = ("state_dict", "model_state_dict", "net", "model")
 """Keys under which checkpoints hold their weights, beside the epoch and the optimiser's state."""
 
-DATA_PARALLEL = "module."
-"""Prefix of every name in the weights of a `DataParallel` network."""
+COMPILED = "_orig_mod."
+"""What torch.compile puts before the names of the module that it was called on."""
+
+WRAPPERS = ("module.", "model.", "net.", "network.", COMPILED)
+"""Prefixes of every name in the weights of a `DataParallel` network, of a Lightning module that
+holds the network, and of a compiled one."""
 
 BATCH_COUNTER = "num_batches_tracked"
 """A buffer of BatchNorm that does not change its function, and that old files do not have."""
@@ -62,14 +66,18 @@ def weights_content(model: nn.Module) -> bytes:
     return safetensors.torch.save(tensors, metadata={"format": "pt"})
 
 
-def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Load a file of weights, whose names and shapes must be exactly those of the network."""
+def load_weights(model: nn.Module, path: str | Path) -> str:
+    """Load a file of weights, whose names and shapes must be exactly those of the network.
+
+    Prefixes of names that DataParallel, Lightning and torch.compile add are removed where the names
+    fit without them. Returns what was removed, such as `model.`; usually that is nothing.
+    """
     tensors = weights_in(read_content(Path(path)), path)
     wanted = state_tensors(model)
-    if not wanted.keys() & tensors.keys():
-        tensors = _without_prefix(tensors, DATA_PARALLEL)
+    tensors, removed = _without_wrappers(tensors, wanted)
     sources = {name: name for name in wanted if name in tensors}
     assign(model, tensors, sources, path, exact=True)
+    return removed
 
 
 def state_hash(model: nn.Module) -> str:
@@ -147,11 +155,29 @@ def _is_weight(value: object) -> bool:
     return dense and value.dtype in NUMBER_TYPES and value.device.type == "cpu"
 
 
-def _without_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors without the prefix of their names, if all have it."""
-    if not all(name.startswith(prefix) for name in tensors):
-        return tensors
-    return {name.removeprefix(prefix): value for name, value in tensors.items()}
+def _without_wrappers(tensors: dict[str, Tensor], wanted: Tensors) -> tuple[dict[str, Tensor], str]:
+    """The tensors under names without the prefixes of wrappers, and what was removed."""
+    removed = ""
+    # A part of a network may be compiled too: its names then have the prefix in their middle.
+    compiled = any(COMPILED in name and name not in wanted for name in tensors)
+    if compiled:
+        tensors = {name.replace(COMPILED, ""): value for name, value in tensors.items()}
+        removed = COMPILED
+    while not wanted.keys() & tensors.keys():
+        prefix = _common_prefix(tensors)
+        if not prefix:
+            break
+        tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+        removed = prefix + removed
+    return tensors, removed
+
+
+def _common_prefix(names: Collection[str]) -> str:
+    """The prefix of a wrapper that all names have; empty if they have none in common."""
+    for prefix in WRAPPERS:
+        if names and all(name.startswith(prefix) for name in names):
+            return prefix
+    return ""
 
 
 def assign(

@@ -45,7 +45,7 @@ def image_shape(config: RunConfig) -> tuple[int, ...]:
 
 
 def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
-    """The settings and the trained network of a run folder, or of `zoo:NAME`.
+    """The settings and the trained network, in eval mode, of a run folder or of `zoo:NAME`.
 
     A network from outside the package is built by the function that the settings name: load only
     run folders that you trust with that.
@@ -66,7 +66,7 @@ def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
     # A file that is cut off is refused by what is wrong with it; one changed bit, by its hash.
     load_weights(network, folder.weights)
     _require_recorded_weights(folder, config)
-    return config, network
+    return config, network.eval()
 
 
 def save_trained(model: nn.Module, folder: RunFolder) -> None:

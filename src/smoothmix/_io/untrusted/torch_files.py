@@ -61,6 +61,7 @@ def _checked_layout(path: Path) -> Layout:
         if start.startswith(b"PK") and _check_archive(file):
             _require_checksums(path, file)
             return "zip"
+        _refuse_programs(path, file)
     raise CheckpointError(f"{path} is cut short, damaged, or not written by torch.save")
 
 
@@ -89,6 +90,24 @@ def _check_archive(file: IO[bytes]) -> bool:
     walk_pickle(io.BytesIO(content), limits)
     limits.check_total()
     return True
+
+
+def _refuse_programs(path: Path, file: IO[bytes]) -> None:
+    """Call archives that hold a whole network by their name; any other file passes."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        parts = {PurePosixPath(name).name for name in archive.namelist()}
+    kind = ""
+    if "constants.pkl" in parts:
+        kind = "a TorchScript file"
+    if "archive_format" in parts:
+        kind = "an archive of torch.export"
+    if kind:
+        raise CheckpointError(
+            f"{path} is {kind}, which holds a network with its code, and not weights: give the "
+            "file itself as --model, or save the network's state_dict()"
+        )
 
 
 def _require_checksums(path: Path, file: IO[bytes]) -> None:
