@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,17 @@ def certify_exactly(path: Path, on_progress: OnProgress = ignore_progress) -> Ce
     )
 
 
+def certify_with_foresight(path: Path) -> Certificates:
+    return certify(path, rules=replace(RULES, foresight=0.1))
+
+
+RUNS: dict[str, Callable[[Path], Certificates]] = {
+    "exact": certify_exactly,
+    "anytime": certify,
+    "foresight": certify_with_foresight,
+}
+
+
 def die(path: str, mode: str) -> None:
     """Certify, save votes as often as possible, and be killed after the fifth time."""
     loop.SECONDS_BETWEEN_SAVES = -1.0
@@ -205,14 +217,14 @@ def die(path: str, mode: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     Journal.append = append_and_die  # type: ignore[method-assign]
-    (certify_exactly if mode == "exact" else certify)(Path(path))
+    RUNS[mode](Path(path))
 
 
-@pytest.mark.parametrize("mode", ["exact", "anytime"])
+@pytest.mark.parametrize("mode", sorted(RUNS))
 def test_a_killed_run_resumes_the_votes_that_were_saved(
     mode: str, tmp_path: Path, drawn: list[int]
 ) -> None:
-    path, run = tmp_path / "a.tsv", certify_exactly if mode == "exact" else certify
+    path, run = tmp_path / "a.tsv", RUNS[mode]
     script = f"import tests.certify.test_partial_votes as here; here.die({str(path)!r}, {mode!r})"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -139,6 +139,9 @@ RULES = [
     Stopping(tolerance=0.2, max_draws=2000),
     Stopping(max_draws=500),
     Stopping(radii=(0.0, 0.3), tolerance=0.3, max_draws=3000, futility=0.1),
+    Stopping(radii=(0.25, 0.5), max_draws=2000, foresight=0.02),
+    # So bold that it gives up at the first bad luck.
+    Stopping(radii=(0.0, 0.3), tolerance=0.3, max_draws=3000, foresight=0.6),
 ]
 
 

@@ -127,6 +127,10 @@ def test_chances_outside_0_and_1_are_refused(outside: float) -> None:
         ({"radii": (math.inf,)}, "radii must be zero or more"),
         ({"max_draws": 0}, "max_draws must be at least 1, got 0"),
         ({"futility": 1.0}, "futility must lie strictly between 0 and 1, got 1.0"),
+        ({"foresight": 1.0}, "foresight must be 0 or more, and less than 1, got 1.0"),
+        ({"foresight": -0.1}, "foresight must be 0 or more, and less than 1, got -0.1"),
+        ({"foresight": math.nan}, "foresight must be 0 or more, and less than 1, got nan"),
+        ({"foresight": "0.1"}, "foresight must be numbers, got '0.1'"),
     ],
 )
 def test_wrong_stopping_rules_are_refused_where_they_are_born(

@@ -14,7 +14,7 @@ from scipy.stats import binom
 from smoothmix import trust
 from smoothmix.errors import UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, make_noise
-from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.anytime import FORESIGHT, Stopping
 from smoothmix.stats.guarantees import (
     GUARANTEE,
     GUARANTEES,
@@ -170,6 +170,8 @@ def test_words_say_what_was_drawn() -> None:
             {"tolerance": 0.1, "max_draws": 5},
             "--tolerance and --max-draws go with --mode anytime",
         ),
+        ("exact", {"foresight": 0.0}, "--foresight goes with --mode anytime"),
+        ("anytime", {"foresight": 0.1}, "--foresight goes with --radii or --tolerance"),
         ("anytime", {"stop_abstaining": True}, "--stop-abstaining goes with --mode exact"),
         ("exact", {"n": 0}, "n must be at least 1, got 0"),
         ("exact", {"n": 1e3}, "n must be a whole number, got 1000.0"),
@@ -183,6 +185,19 @@ def test_options_that_do_not_fit_are_refused(
     with pytest.raises(UsageError) as error:
         GUARANTEES[mode].from_options(GuaranteeOptions(**options))
     assert message in str(error.value)
+
+
+def test_commands_have_foresight_where_there_is_something_to_foresee() -> None:
+    def foresight_of(**options: Any) -> float:
+        guarantee = Anytime.from_options(GuaranteeOptions(**options))
+        return guarantee.stopping.foresight
+
+    assert foresight_of(radii=(0.5,)) == FORESIGHT == 0.02
+    assert foresight_of(tolerance=0.1) == FORESIGHT
+    assert foresight_of(radii=(0.5,), foresight=0.0) == 0
+    assert foresight_of() == 0
+    guarantee = Anytime(Stopping(radii=(0.5,), foresight=0.05))
+    assert guarantee.description.endswith("at most 100,000 draws, foresight 0.05")
 
 
 def test_differences_are_named() -> None:

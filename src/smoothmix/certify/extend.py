@@ -71,6 +71,11 @@ def extend_dataset(
             )
 
 
+def extending_path(path: Path) -> Path:
+    """Where the rows of an extension are until it is finished."""
+    return path.with_name(f"{path.stem}-extending.tsv")
+
+
 def _extend(
     old: Certificates,
     sampler: Sampler,
@@ -81,7 +86,7 @@ def _extend(
     on_progress: OnProgress,
 ) -> Certificates:
     path = old.path
-    new = path.with_name(f"{path.stem}-extending.tsv")
+    new = extending_path(path)
     _refuse_another_extension(path, new, settings)
     # One journal for both files: what the old run has drawn for unfinished images counts as well.
     journal = Journal(path, settings)

@@ -58,10 +58,26 @@ def chosen_guarantee(
         # By default a file is extended to the number of draws that it allowed so far.
         options = replace(options, n=existing.guarantee.max_draws)
     kind = GUARANTEES[mode]
+    if kind is Anytime and options.foresight is None:
+        options = replace(options, foresight=_resumed_foresight(path, extend=anytime.extend))
     timed = [name for name in TIMED_OPTIONS if getattr(anytime, name)]
     if timed and not kind.holds_at_any_time:
         raise foreign_options([*options.given(), *timed], mode=Anytime.mode)
     return kind.from_options(options)
+
+
+def _resumed_foresight(path: Path, *, extend: bool) -> float | None:
+    """The level of foresight of the file that is resumed: earlier versions had none."""
+    from smoothmix.certificates.existing import existing_settings
+    from smoothmix.certificates.settings import load_settings
+    from smoothmix.certify.extend import extending_path
+    from smoothmix.stats.guarantees import Anytime
+
+    # An extension has rules of its own; one that was interrupted is resumed by these.
+    existing = load_settings(extending_path(path)) if extend else existing_settings(path)
+    if existing is None or not isinstance(existing.guarantee, Anytime):
+        return None
+    return existing.guarantee.stopping.foresight
 
 
 def chosen_seed(options: SeedOptions, path: Path, *, is_shard: bool) -> Seed:
@@ -95,7 +111,7 @@ def note_without_rules(guarantee: Guarantee) -> None:
 
     if not isinstance(guarantee, Anytime):
         return
-    if not guarantee.radii and guarantee.stopping.tolerance is None:
+    if not guarantee.stopping.has_rules:
         echo(
             "note: without --radii or --tolerance there is nothing to stop for: every image gets "
             "all draws, and --mode exact would certify larger radii with them"

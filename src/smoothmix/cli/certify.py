@@ -120,6 +120,7 @@ def certify(
         radii=parse_numbers(anytime.radii),
         tolerance=anytime.tolerance,
         max_draws=anytime.max_draws,
+        foresight=anytime.foresight,
     )
     certification = Certification(
         sigma=choose_sigma(loaded, network.sigma),

@@ -217,6 +217,11 @@ class AnytimeOptions:
     """Draws after which an image is stopped early, rounded up to whole batches; by default --n
     (mode anytime)."""
 
+    foresight: float | None = None
+    """Stop once the chance that the draws left reach the next of --radii, or raise the radius by
+    --tolerance, is below this, given the votes so far; 0 switches it off; by default 0.02, or as in
+    a file that is resumed (mode anytime)."""
+
     seconds: float | None = None
     """Time for the whole command. The same command resumes the active images, with their draws
     (mode anytime)."""

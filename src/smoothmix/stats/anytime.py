@@ -35,6 +35,9 @@ from smoothmix.stats.binomial import Bools, require_counts, rest_rounded_up
 from smoothmix.stats.evidence import evidence_and_slope, evidence_error
 from smoothmix.stats.search import TINY, largest_refuted
 
+FORESIGHT = 0.02
+"""The usual level of foresight: `benchmarks/anytime_draws.py` shows what it saves and costs."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +63,13 @@ class Stopping:
     futility: float = 1e-3
     """Chance that a radius is wrongly found out of reach: it costs power, never validity."""
 
+    foresight: float = 0.0
+    """Give up what the draws left reach with less than this chance, given the votes so far.
+
+    It costs power, never validity. 0 gives up nothing that is possible, as in files that do not
+    record it; `smoothmix certify` uses `FORESIGHT`.
+    """
+
     def __post_init__(self) -> None:
         several = isinstance(self.radii, Iterable) and not isinstance(self.radii, str)
         require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")
@@ -77,6 +87,14 @@ class Stopping:
         require_whole("max_draws", self.max_draws)
         require(self.max_draws >= 1, f"max_draws must be at least 1, got {self.max_draws}")
         _require_futility(self.futility)
+        _require_number("foresight", self.foresight)
+        sensible = 0 <= self.foresight < 1
+        require(sensible, f"foresight must be 0 or more, and less than 1, got {self.foresight}")
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything but `max_draws` can end the draws of an image."""
+        return bool(self.radii) or self.tolerance is not None
 
 
 def log_evidence(
@@ -165,8 +183,8 @@ def decided(
     """Whether each image has had enough draws by the rules of `stopping`.
 
     Let L be the lower bound at alpha. Let U be the upper bound at `stopping.futility`, or what L
-    would be at `max_draws` if all draws left voted for the class, whichever is less, so that
-    nothing is drawn for radii that `max_draws` cannot reach. The rules are:
+    would be at `max_draws` with `hopeful_votes`, whichever is less, so that nothing is drawn for
+    radii that `max_draws` cannot reach, or hardly can. The rules are:
 
     - radii: for each, L suffices, or U does not;
     - tolerance: the radii of U and L differ by no more, or U <= 1/2: abstention is certain.
@@ -180,13 +198,16 @@ def decided(
     require_sigma(sigma)
     votes, draws, before, drawn = np.broadcast_arrays(*_counts(k, n, k0, n0))
     spent = np.asarray(draws >= stopping.max_draws)
-    if not stopping.radii and stopping.tolerance is None:
+    if not stopping.has_rules:
         return spent
     left = np.maximum(stopping.max_draws - draws, 0.0)
-    # One search finds three bounds: for the class now, for the class if it gets all draws left, and
+    hopeful = hopeful_votes(
+        votes, draws, k0=before, n0=drawn, left=left, foresight=stopping.foresight
+    )
+    # One search finds three bounds: for the class now, for the class if the draws left go well, and
     # for all other classes.
     low, reach, others = _bounds(
-        np.stack([votes, votes + left, draws - votes]),
+        np.stack([votes, votes + hopeful, draws - votes]),
         np.stack([draws, draws + left, draws]),
         np.stack([before, before, drawn - before]),
         drawn,
@@ -202,6 +223,47 @@ def decided(
         gain = highest - noise.signed_radius(low, sigma=sigma)
         met &= (gain <= stopping.tolerance) | (remainder >= 0.5)
     return np.asarray(spent | met)
+
+
+def hopeful_votes(
+    k: ArrayLike,
+    n: ArrayLike,
+    *,
+    k0: ArrayLike,
+    n0: ArrayLike,
+    left: ArrayLike,
+    foresight: float,
+) -> Floats:
+    """The most votes that the class gets from the draws left, but for a chance of `foresight`.
+
+    All draws left for a foresight of 0. Otherwise p_A is taken to have the posterior distribution
+    Beta(a, b) of all votes so far, a = k + k0 + 1/2 for the class and b for the others, so that the
+    votes to come are beta-binomial. Their share of the draws left is approximated by a beta
+    distribution with the same mean and variance, and its quantile is rounded up to whole votes.
+
+    >>> votes = hopeful_votes(900, 1000, k0=90, n0=100, left=[0, 1000, 99_000], foresight=0.02)
+    >>> votes.tolist()
+    [0.0, 925.0, 90836.0]
+    """
+    votes, draws, before, drawn = _counts(k, n, k0, n0)
+    remaining = np.asarray(left, dtype=np.float64)
+    a = votes + before + 0.5
+    b = draws - votes + drawn - before + 0.5
+    size = a + b
+    a, size, remaining = np.broadcast_arrays(a, size, remaining)
+    if foresight == 0:
+        return remaining.copy()
+    # With one draw left the share is 0 or 1, which no beta distribution is: that draw may well go
+    # to the class. Nothing depends on it.
+    several = remaining > 1
+    draws_left = np.where(several, remaining, 2.0)
+    # Var(share) = mean * (1 - mean) * (size + left) / (left * (size + 1)), and a beta distribution
+    # of this size has the variance mean * (1 - mean) / (size + 1).
+    share_size = size * (draws_left - 1) / (size + draws_left)
+    mean = a / size
+    share = betaincinv(mean * share_size, (1 - mean) * share_size, 1 - foresight)
+    likely = np.minimum(np.ceil(share * draws_left), draws_left)
+    return np.where(several, likely, remaining)
 
 
 def next_total(n: int, *, batch: int, max_draws: int, growth: float = 1.05) -> int:

@@ -20,7 +20,7 @@ from smoothmix.errors import UsageError
 from smoothmix.noise.base import Noise
 from smoothmix.registry import ClassRegistry, address_of
 from smoothmix.stats import anytime
-from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.anytime import FORESIGHT, Stopping
 from smoothmix.stats.beta import Floats
 from smoothmix.stats.binomial import (
     Bools,
@@ -77,16 +77,25 @@ class GuaranteeOptions:
     radii: tuple[float, ...] = ()
     tolerance: float | None = None
     max_draws: int | None = None
+    foresight: float | None = None
 
     def given(self) -> list[str]:
         """The options of single modes that were given."""
-        return [name for name in MODE_OF_OPTION if getattr(self, name) not in (None, False, ())]
+        found = []
+        for name in MODE_OF_OPTION:
+            value = getattr(self, name)
+            # By identity: the number 0 is a value, as in --foresight 0.
+            absent = value is None or value is False or value == ()
+            if not absent:
+                found.append(name)
+        return found
 
 
 MODE_OF_OPTION: Mapping[str, str] = {
     "radii": "anytime",
     "tolerance": "anytime",
     "max_draws": "anytime",
+    "foresight": "anytime",
     "stop_abstaining": "exact",
 }
 """Options that only one of our own modes takes."""
@@ -364,7 +373,10 @@ class Anytime(Guarantee):
         if self.stopping.tolerance is not None:
             rules.append(f"the radius within {self.stopping.tolerance:g}")
         rules.append(f"at most {self.max_draws:,} draws")
-        return f"{self.mode}, {' and '.join(rules)}"
+        words = f"{self.mode}, {' and '.join(rules)}"
+        if self.stopping.foresight > 0:
+            words += f", foresight {self.stopping.foresight:g}"
+        return words
 
     @property
     def radii(self) -> tuple[float, ...]:
@@ -435,6 +447,8 @@ class Anytime(Guarantee):
             found["radii"] = ",".join(f"{radius:g}" for radius in self.stopping.radii)
         if self.stopping.tolerance is not None:
             found["tolerance"] = self.stopping.tolerance
+        if self.stopping.has_rules:
+            found["foresight"] = self.stopping.foresight
         return found
 
     @classmethod
@@ -447,6 +461,15 @@ class Anytime(Guarantee):
         if options.max_draws is not None:
             max_draws = options.max_draws
         stopping = Stopping(radii=options.radii, tolerance=options.tolerance, max_draws=max_draws)
+        foresight = options.foresight
+        if foresight is None:
+            # Without rules there is nothing to foresee.
+            foresight = FORESIGHT if stopping.has_rules else 0.0
+        require(
+            stopping.has_rules or foresight == 0,
+            "--foresight goes with --radii or --tolerance: it foresees what they ask for",
+        )
+        stopping = replace(stopping, foresight=foresight)
         return cls(stopping, n0=options.n0, alpha=options.alpha)
 
 
