@@ -165,7 +165,7 @@ PUBLIC = {
     "data": (
         "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "
         "FolderDataset LocalSource MemoryDataset Source SplitCheck check default_data_dir "
-        "describe fetch known_shape load"
+        "describe fetch known_shape load match_classes match_shape renumbered"
     ),
     "inference": ("PreparedNetwork Sampler engine_name keep_freed_memory prepare_network"),
     "methods": (

@@ -134,6 +134,9 @@ class RunConfig:
     num_classes: int = 10
     """Outputs of the network."""
 
+    class_names: tuple[str, ...] = ()
+    """Names of its classes, in the order of its outputs; training fills them in."""
+
     image_shape: tuple[int, ...] = ()
     """Channels, height and width of its images; empty means those that the network is made for."""
 

@@ -72,6 +72,9 @@ class FileSettings:
     num_classes: int
     """Classes of the network."""
 
+    class_numbers: tuple[int, ...] = ()
+    """The network's number of each class of the data set, where that is not its own order."""
+
     skip: int = 1
     """Every how many images one is certified, from image 0 on."""
 
@@ -118,6 +121,11 @@ class FileSettings:
             require(value >= 1, f"{name} must be at least 1, got {value}")
             require(value <= MOST_IMAGES, f"{name} must be at most {MOST_IMAGES:,}, got {value}")
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+        for number in self.class_numbers:
+            require(
+                0 <= number < self.num_classes,
+                f"class_numbers must be below {self.num_classes}, got {number}",
+            )
         require(
             self.positions in POSITIONS,
             f"positions must be one of {', '.join(POSITIONS[1:])}, got {self.positions[:40]!r}",

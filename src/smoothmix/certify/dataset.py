@@ -150,6 +150,7 @@ def file_settings(
         data_content_hash=dataset.content_hash,
         data_note=dataset.note or "",
         num_classes=sampler.num_classes,
+        class_numbers=dataset.class_numbers,
         skip=selection.skip,
         images=selection.images(len(dataset)),
         shard=selection.shard,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.cli.output import echo
-from smoothmix.config import Engine, Precision, require_sigma
+from smoothmix.config import Engine, Precision, require, require_sigma
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class LoadedNetwork:
     """The file its weights were read from, if the user named one."""
     shape: tuple[int, ...] = ()
     """Channels, height and width of its images, where they are known."""
+    trained_shape: tuple[int, ...] = ()
+    """The same, where its run has recorded them."""
+    class_names: tuple[str, ...] = ()
+    """Names of its classes, where its run has recorded them."""
 
     def smoothed(
         self,
@@ -100,6 +105,8 @@ def _from_folder(run: Path) -> LoadedNetwork:
         num_classes=config.num_classes,
         folder=run,
         shape=image_shape(config),
+        trained_shape=config.image_shape,
+        class_names=config.class_names,
     )
     if zoo.is_zoo(run):
         # Results for a network of the zoo go to the current folder: its own holds published ones.
@@ -180,6 +187,7 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
     if name is None:
         raise UsageError("--data is needed: the data set of your network is not known")
     dataset = data.load(name, options.split, data_dir=options.data_dir)
+    dataset = as_trained(network, dataset, classes=options.classes)
     if network.data is not None and dataset.name != network.data:
         warnings.warn(
             f"the network was trained on {network.data}, not on {dataset.name}", stacklevel=2
@@ -189,4 +197,22 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
         warnings.warn(
             f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
         )
+    return dataset
+
+
+def as_trained(
+    network: LoadedNetwork, dataset: Dataset, *, classes: Sequence[str] | None = None
+) -> Dataset:
+    """The data set with the network's numbers for its classes, and images of the network's shape.
+
+    What a run of an earlier version has not recorded is not checked.
+    """
+    from smoothmix.data.classes import match_classes, match_shape, parse_mapping
+
+    if network.trained_shape:
+        dataset = match_shape(dataset, network.trained_shape)
+    mapping = parse_mapping(classes)
+    if network.class_names:
+        return match_classes(dataset, network.class_names, mapping)
+    require(not mapping, "--classes needs a run that has recorded the names of its classes")
     return dataset

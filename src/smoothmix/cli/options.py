@@ -22,6 +22,9 @@ Flag = Annotated[bool, Parameter(negative="")]
 Numbers = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
 """Several numbers, with commas or blanks between them: 0.25,0.5 or 0.25 0.5."""
 
+Texts = Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)]
+"""Several texts, with blanks between them."""
+
 Maximum = Annotated[int | None, Parameter(name="--max")]
 
 
@@ -94,6 +97,10 @@ class ImageOptions(DataOptions):
 
     maximum: Maximum = None
     """Stop after this many images."""
+
+    classes: Texts = None
+    """The network's names for classes that the data set names otherwise, such as
+    --classes cats=cat,dogs=dog."""
 
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")

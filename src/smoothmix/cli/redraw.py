@@ -80,6 +80,10 @@ def redraw_file(
         ),
     )
     dataset = data.load(options.data or settings.data, settings.split, data_dir=options.data_dir)
+    if network.trained_shape:
+        dataset = data.match_shape(dataset, network.trained_shape)
+    if settings.class_numbers:
+        dataset = data.renumbered(dataset, settings.class_numbers)
     with open_recorded(network.model, dataset, file) as (sampler, near_tie):
         seconds = seconds_needed(sampler, dataset, rows)
         of_rows = f"{len(rows)} of {counted(len(file.rows), 'row')}"

@@ -23,6 +23,7 @@ from smoothmix.data.api import (
     load,
 )
 from smoothmix.data.augment import AUGMENTATION_NUMBERS
+from smoothmix.data.classes import match_classes, match_shape, renumbered
 from smoothmix.data.dataset import Dataset, MemoryDataset
 from smoothmix.data.image_files import FolderDataset
 from smoothmix.data.registry import DATASETS
@@ -46,4 +47,7 @@ __all__ = [
     "fetch",
     "known_shape",
     "load",
+    "match_classes",
+    "match_shape",
+    "renumbered",
 ]

@@ -48,6 +48,9 @@ class Dataset(ABC):
     note: str | None = None
     """What a reader of results should know about this data, such as a missing part."""
 
+    class_numbers: tuple[int, ...] = ()
+    """The label of each of its own classes, where a network numbers them otherwise."""
+
     def __post_init__(self) -> None:
         if len(self.labels) == 0:
             raise DataError(f"{self.name} ({self.split}): there are no images")

@@ -47,16 +47,20 @@ def certified_dataset(
     for measured in every:
         if measured.settings is not None:
             settings = measured.settings
-            recorded.add((settings.data, settings.split, settings.data_hash))
+            recorded.add(
+                (settings.data, settings.split, settings.data_hash, settings.class_numbers)
+            )
         elif measured.source.data:
             stated.add(measured.source.data)
     if not recorded and not stated:
         return None, "they are not drawn, since the files do not record their data set"
     if len(recorded) > 1 or len(stated) > 1:
         return None, "they are not drawn, since the files were made on different data"
-    name, split, fingerprint = _one_of(recorded, stated)
+    name, split, fingerprint, class_numbers = _one_of(recorded, stated)
     try:
         dataset = data.load(name, split, data_dir=data_dir)
+        if class_numbers:
+            dataset = data.renumbered(dataset, class_numbers)
     except SmoothmixError:
         # A data set of one's own, such as npz:file.npz, is found by its path alone.
         hint = "" if ":" in name else " (--data-dir names its folder)"
@@ -85,14 +89,18 @@ def _why_other_images(
     return ""
 
 
-def _one_of(recorded: set[tuple[str, str, str]], stated: set[str]) -> tuple[str, str, str]:
-    """Name, split and fingerprint of the data set; what is recorded comes before what is stated."""
+Recorded = tuple[str, str, str, tuple[int, ...]]
+"""Name, split and fingerprint of a data set, and the numbers of its classes."""
+
+
+def _one_of(recorded: set[Recorded], stated: set[str]) -> Recorded:
+    """The data set of the files; what is recorded comes before what is stated."""
     if recorded:
         (found,) = recorded
         return found
     (name,) = stated
     # A log does not tell the content of its data set.
-    return name, "test", ""
+    return name, "test", "", ()
 
 
 def _has_labels_of(measured: Measured, dataset: Dataset) -> bool:

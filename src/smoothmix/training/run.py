@@ -20,6 +20,7 @@ from smoothmix._process.signals import StopRequest
 from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
 from smoothmix.data import Dataset
+from smoothmix.data.classes import recorded_names
 from smoothmix.errors import UsageError
 from smoothmix.inference.devices import choose_device, own_device
 from smoothmix.inference.guards import warn_of_doubts
@@ -127,6 +128,7 @@ def _complete(config: RunConfig, method: Method, train: Dataset, test: Dataset) 
         config,
         method={"name": config.method["name"], **_all_settings(method)},
         num_classes=train.num_classes,
+        class_names=recorded_names(train),
         image_shape=train.shape,
         data_hash=train.fingerprint,
         # Settings may come from the folder of another run.
@@ -259,6 +261,8 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     # Notes follow from the other settings, and weights are made by them.
     del table["notes"]
     del table["weights_sha256"]
+    # Earlier versions did not record them; the fingerprint of the data tells names apart.
+    del table["class_names"]
     recipe = table.pop("recipe")
     method = table.pop("method")
     flat = {f"method {name}": value for name, value in method.items()}
