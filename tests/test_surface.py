@@ -154,13 +154,14 @@ PUBLIC = {
         "smoothed_cross_entropy unit_l2 unit_l2_or_random"
     ),
     "certificates": (
-        "COHEN_COLUMNS COLUMNS Certificate Certificates Certification FileSettings Selection "
-        "Verification Writer dense export_cohen_log from_votes merge read recompute save "
-        "settings_path sparse verify writing"
+        "Attack AttackSettings Attacks COHEN_COLUMNS COLUMNS Certificate Certificates "
+        "Certification FileSettings SearchSettings Selection Verification Writer dense "
+        "export_cohen_log from_votes merge read read_attacks recompute save settings_path sparse "
+        "verify writing"
     ),
     "certify": (
-        "Certified Prediction Redraw Smoothed TimeLimit certify_dataset extend_dataset "
-        "predict_dataset redraw_dataset"
+        "Certified Prediction Redraw Smoothed TimeLimit attack_dataset certify_dataset "
+        "extend_dataset predict_dataset redraw_dataset"
     ),
     "data": (
         "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "

@@ -1,5 +1,12 @@
 """Certificates: rows and files, which anyone can read and check without a network. No torch."""
 
+from smoothmix.certificates.attack_file import (
+    Attack,
+    Attacks,
+    AttackSettings,
+    SearchSettings,
+    read_attacks,
+)
 from smoothmix.certificates.certification import Certification
 from smoothmix.certificates.file import Certificates, Writer, read, writing
 from smoothmix.certificates.row import (
@@ -24,10 +31,14 @@ from smoothmix.certificates.tools import (
 __all__ = [
     "COLUMNS",
     "COHEN_COLUMNS",
+    "Attack",
+    "AttackSettings",
+    "Attacks",
     "Certificate",
     "Certificates",
     "Certification",
     "FileSettings",
+    "SearchSettings",
     "Selection",
     "Verification",
     "Writer",
@@ -36,6 +47,7 @@ __all__ = [
     "from_votes",
     "merge",
     "read",
+    "read_attacks",
     "recompute",
     "save",
     "settings_path",

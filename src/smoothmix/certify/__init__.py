@@ -1,5 +1,6 @@
 """Certify or classify with a smoothed classifier: a batch, or a data set into a file."""
 
+from smoothmix.certify.attack import attack_dataset
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit
@@ -13,6 +14,7 @@ __all__ = [
     "Redraw",
     "Smoothed",
     "TimeLimit",
+    "attack_dataset",
     "certify_dataset",
     "extend_dataset",
     "predict_dataset",

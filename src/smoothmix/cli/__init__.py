@@ -18,6 +18,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnusedCliTokensEr
 from smoothmix._process.signals import INTERRUPTED_EXIT_CODE
 from smoothmix._process.world import ReportedByRankZero, current_world
 from smoothmix.cli import (
+    attack,
     bench,
     certificates,
     certify,
@@ -60,6 +61,7 @@ app.command(quickstart.quickstart)
 app.command(train.train)
 app.command(certify.certify)
 app.command(certify.predict)
+app.command(attack.attack)
 app.command(report.report)
 app.command(reproduce.reproduce)
 app.command(study.app, name="study")
