@@ -97,7 +97,13 @@ def test_hidden_files_and_other_files_are_no_images(tmp_path):
     for other in (".hidden/a.png", "cat/._a.png", "cat/notes.txt", "readme.md"):
         (tmp_path / other).parent.mkdir(exist_ok=True)
         (tmp_path / other).write_text("not a image")
-    assert load(f"folder:{tmp_path}").files == tuple(FILES)
+    with pytest.warns(UserWarning, match="1 file left out, .*: cat/notes.txt$"):
+        dataset = load(f"folder:{tmp_path}")
+    assert dataset.files == tuple(FILES)
+    assert dataset.left_out == ("cat/._a.png", "cat/notes.txt")
+    with pytest.warns(UserWarning, match="1 file left out"):
+        results = check(f"folder:{tmp_path}")
+    assert all(found.message.endswith("left out: cat/._a.png, cat/notes.txt") for found in results)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +176,7 @@ def test_damaged_images_are_refused_with_the_file(tmp_path):
         path.write_bytes(broken)
         refuse(tmp_path, "dog/a.png: not a readable image .*: replace or remove it")
     Image.fromarray(np.zeros((6, 8), np.uint16)).save(path)
-    refuse(tmp_path, "pixels of mode I;16 instead of 8 bits per channel")
+    refuse(tmp_path, "cat/a.png has 8 bits and dog/a.png has 16 bits: convert them")
     assert [result.ok for result in check(f"folder:{tmp_path}")] == [False, False]
 
 

@@ -104,7 +104,7 @@ NAN = np.full((5, 6, 7), np.nan)
         ({"x": IMAGES[:, :, :0], "y": LABELS}, "but their shape is \\(5, 3, 0, 7\\)"),
         (
             {"x": IMAGES.astype(np.int64), "y": LABELS},
-            "must be uint8, or floats in \\[0, 1\\], but they are int64",
+            "must be uint8, uint16, or floats in \\[0, 1\\], but they are int64",
         ),
         (
             {"x": IMAGES.astype(np.float32), "y": LABELS},

@@ -13,6 +13,7 @@ import numpy as np
 from smoothmix._io.text import counted
 from smoothmix.data.dataset import Dataset
 from smoothmix.data.download import web
+from smoothmix.data.folders import refuse_files, some_names
 from smoothmix.data.image_files import FolderDataset
 from smoothmix.data.registry import DATASETS
 from smoothmix.data.source import DataRequest, DownloadableSource, LocalSource, Source
@@ -138,13 +139,22 @@ def describe(*, data_dir: Path | str | None = None) -> list[DataSummary]:
 def _check_split(name: str, split: str, data_dir: Path) -> SplitCheck:
     try:
         dataset = load(name, split, data_dir=data_dir)
-        # Reading an image file raises an error that names it if it is damaged.
         if isinstance(dataset, FolderDataset) and _is_own_data(name):
-            for index in range(len(dataset)):
-                dataset.images([index])
+            _decode_all(dataset)
     except SmoothmixError as error:
         return SplitCheck(split, False, str(error))
     return SplitCheck(split, True, _facts(dataset))
+
+
+def _decode_all(dataset: FolderDataset) -> None:
+    """Raise an error that names every damaged file, if there is any."""
+    problems = []
+    for index in range(len(dataset)):
+        try:
+            dataset.images([index])
+        except DataError as error:
+            problems.append(error)
+    refuse_files(dataset.root, problems, len(dataset))
 
 
 def _facts(dataset: Dataset) -> str:
@@ -158,6 +168,8 @@ def _facts(dataset: Dataset) -> str:
     # Results have numbers for classes; those of the user's own data are listed nowhere else.
     if _is_own_data(dataset.name) and dataset.num_classes <= MAX_LISTED_CLASSES:
         facts += f"; labels: {_labels_text(dataset)}"
+    if isinstance(dataset, FolderDataset) and dataset.left_out:
+        facts += f"; left out: {some_names(dataset.left_out)}"
     return facts
 
 

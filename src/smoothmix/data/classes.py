@@ -109,7 +109,7 @@ def match_shape(dataset: Dataset, shape: Sequence[int]) -> Dataset:
         return dataset
     channels, *size = shape
     # Exact: each of the three channels is the grey value.
-    if isinstance(dataset, FolderDataset) and dataset.channels == 1 and channels == 3:
+    if isinstance(dataset, FolderDataset) and not dataset.deep and channels == 3:
         dataset = replace(dataset, channels=3)
     if dataset.shape == tuple(shape):
         return dataset

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Indices = Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor
 
+LEVELS = {"uint8": 255, "uint16": 65_535}
+"""The largest value of each type of whole numbers that pixels may have."""
+
 MAX_CLASSES = 100_000
 """More classes than this are taken for a mistake: labels that are really times or hashes."""
 
@@ -110,8 +113,8 @@ class Dataset(ABC):
 class MemoryDataset(Dataset):
     """Images held in memory as they were stored: bytes stay bytes until a batch is needed."""
 
-    pixels: NDArray[np.uint8] | NDArray[np.float32]
-    """[N, C, H, W], either uint8 or float32 in [0, 1]."""
+    pixels: NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.float32]
+    """[N, C, H, W]: uint8, uint16 or float32 in [0, 1]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,9 +124,10 @@ class MemoryDataset(Dataset):
                 "images in memory have the augmentations none and flip-shift, "
                 f"not {self.augmentation!r}"
             )
-        if self.pixels.ndim != 4 or self.pixels.dtype not in (np.uint8, np.float32):
+        if self.pixels.ndim != 4 or self.pixels.dtype not in (np.uint8, np.uint16, np.float32):
             raise DataError(
-                f"{self.name} ({self.split}): pixels must be uint8 or float32 [N, C, H, W], "
+                f"{self.name} ({self.split}): pixels must be uint8, uint16 or float32 "
+                "[N, C, H, W], "
                 f"but they are {self.pixels.dtype} of shape {self.pixels.shape}"
             )
         if len(self.pixels) != len(self.labels):
@@ -140,9 +144,7 @@ class MemoryDataset(Dataset):
     @property
     def levels(self) -> int | None:
         # Floats may be anything, also 8-bit pixels that were divided already.
-        if self.pixels.dtype == np.uint8:
-            return 255
-        return None
+        return LEVELS.get(self.pixels.dtype.name)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -168,9 +170,12 @@ class MemoryDataset(Dataset):
 
 
 def to_float(pixels: NDArray[Any]) -> torch.Tensor:
-    """A batch as float32 in [0, 1]: bytes are divided by 255, floats stay as they are."""
+    """A batch as float32 in [0, 1]: whole numbers are divided by the largest, floats stay."""
     import torch
 
+    # Every value of 16 bits is a float32 of its own, and so is its quotient.
+    if pixels.dtype == np.uint16:
+        pixels = pixels.astype(np.float32) / np.float32(LEVELS["uint16"])
     batch = torch.from_numpy(np.ascontiguousarray(pixels))
     # In place, so that the batch is not held twice.
     if pixels.dtype == np.uint8:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,15 +13,27 @@ from typing import final
 
 import numpy as np
 
-from smoothmix.data.image_files import GREY_MODES, SUFFIXES, FolderDataset, open_image
+from smoothmix._io.text import counted
+from smoothmix.data.image_files import (
+    GREY_MODES,
+    SUFFIXES,
+    FolderDataset,
+    is_deep,
+    open_image,
+    orientation,
+    upright_size,
+)
 from smoothmix.data.source import DataRequest, LocalSource, Source
-from smoothmix.errors import DataError, UsageError
+from smoothmix.errors import DataError, UsageError, shown
 
 SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val"), "val": ("val", "test")}
 """The folders that may hold a split, the preferred one first."""
 
 NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and how bytes that are not text appear in a name."""
+
+NAMES_LISTED = 20
+"""Files that a message lists."""
 
 IMAGENET_FOLDERS = ("imagenet", "imagenet-sample", "")
 
@@ -73,23 +86,120 @@ def labels_of(
     return np.array([number[file.partition("/")[0]] for file in files], dtype=np.int64)
 
 
-def common_form(root: Path, files: Sequence[str]) -> tuple[int, tuple[int, int]]:
-    """Channels (3 if any image has colour), and the height and width that all must have."""
-    with open_image(root / files[0]) as first:
-        size = first.size
-    channels = 1
+def left_out(root: Path, classes: Iterable[str], files: Iterable[str]) -> list[str]:
+    """What the class folders hold besides their images: other formats, hidden files, folders."""
+    used = set(files)
+    found = []
+    for class_name in classes:
+        names = sorted(path.name for path in (root / class_name).iterdir())
+        for name in names:
+            if f"{class_name}/{name}" not in used:
+                found.append(f"{class_name}/{name}")
+    return found
+
+
+def warn_of_left_out(root: Path, names: Sequence[str]) -> None:
+    """Warn of what may have been meant as an image; hidden files are `data check`'s to list."""
+    visible = [name for name in names if not name.partition("/")[2].startswith(".")]
+    if visible:
+        warnings.warn(
+            f"{root}: {counted(len(visible), 'file')} left out, of other formats or in deeper "
+            f"folders: {some_names(visible)}",
+            stacklevel=4,
+        )
+
+
+def some_names(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    listed = ", ".join(shown(name, 100) for name in names[:NAMES_LISTED])
+    if len(names) > NAMES_LISTED:
+        listed += f" and {len(names) - NAMES_LISTED:,} more"
+    return listed
+
+
+def refuse_files(root: Path, problems: Sequence[DataError], total: int) -> None:
+    """Raise one error for all files that cannot be used, if there are any."""
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise problems[0]
+    listed = "; ".join(str(problem) for problem in problems[:NAMES_LISTED])
+    if len(problems) > NAMES_LISTED:
+        listed += f"; and {len(problems) - NAMES_LISTED:,} more"
+    raise DataError(f"{root}: {len(problems):,} of {total:,} images cannot be used: {listed}")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ImageForm:
+    """What the header of an image file says."""
+
+    size: tuple[int, int]
+    """Width and height, upright."""
+
+    colour: bool
+    deep: bool
+    """Whether it is grey of 16 bits."""
+
+    turned: bool
+    """Whether it must be turned upright."""
+
+
+def image_forms(root: Path, files: Sequence[str]) -> list[ImageForm]:
+    """The forms of all files, or one error that names all that are no images."""
+    forms = []
+    problems = []
     # Only headers are read here; pixels are decoded when they are needed.
     for file in files:
-        with open_image(root / file) as image:
-            if image.mode not in GREY_MODES:
-                channels = 3
-            if image.size != size:
-                raise DataError(
-                    f"{root}: images must have one size, but {files[0]} has {size[0]}x{size[1]} "
-                    f"and {file} has {image.width}x{image.height}: resize them"
-                )
-    width, height = size
-    return channels, (height, width)
+        try:
+            image = open_image(root / file)
+        except DataError as error:
+            problems.append(error)
+            continue
+        with image:
+            deep = is_deep(image)
+            form = ImageForm(
+                size=upright_size(image),
+                colour=not deep and image.mode not in GREY_MODES,
+                deep=deep,
+                turned=orientation(image) != 1,
+            )
+            forms.append(form)
+    refuse_files(root, problems, len(files))
+    return forms
+
+
+def require_one_form(root: Path, files: Sequence[str], forms: Sequence[ImageForm]) -> None:
+    """Refuse images of several sizes, or of 8 and of 16 bits."""
+    first = forms[0]
+    other_sizes = []
+    other_depths = []
+    for file, form in zip(files, forms, strict=True):
+        if form.size != first.size:
+            other_sizes.append(f"{file} has {_size_text(form)}")
+        if form.deep != first.deep:
+            other_depths.append(f"{file} has {_bits_text(form)}")
+    if other_sizes:
+        raise DataError(
+            f"{root}: images must have one size, but {files[0]} has {_size_text(first)} "
+            f"and {some_names(other_sizes)}: resize them"
+        )
+    if other_depths:
+        raise DataError(
+            f"{root}: images must all have 8 bits or all 16 bits, but {files[0]} has "
+            f"{_bits_text(first)} and {some_names(other_depths)}: convert them"
+        )
+
+
+def _size_text(form: ImageForm) -> str:
+    width, height = form.size
+    return f"{width}x{height}"
+
+
+def _bits_text(form: ImageForm) -> str:
+    if form.deep:
+        return "16 bits"
+    return "8 bits"
 
 
 def split_folders(request: DataRequest) -> tuple[str, ...]:
@@ -230,7 +340,14 @@ class FolderSource(Source):
         files = image_files(root, classes)
         if not files:
             raise DataError(f"{root}: no image files ({', '.join(SUFFIXES)}) in folders of classes")
-        channels, size = common_form(root, files)
+        forms = image_forms(root, files)
+        require_one_form(root, files, forms)
+        width, height = forms[0].size
+        channels = 1
+        if any(form.colour for form in forms):
+            channels = 3
+        others = left_out(root, classes, files)
+        warn_of_left_out(root, others)
         return FolderDataset(
             name=request.name,
             split=_loaded_split(request, root),
@@ -240,7 +357,10 @@ class FolderSource(Source):
             root=root,
             files=tuple(files),
             channels=channels,
-            size=size,
+            size=(height, width),
+            upright=any(form.turned for form in forms),
+            deep=forms[0].deep,
+            left_out=tuple(others),
         )
 
     def splits(self, request: DataRequest) -> tuple[str, ...]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from smoothmix.data.dataset import Indices
 
 # PIL knows more formats, some of which call other programs, such as EPS.
-FORMATS = ("BMP", "JPEG", "PNG", "PPM", "WEBP")
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".webp")
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 2**26
 """Of one image: a small file may unpack to any number, and ImageNet's largest has 61 million."""
 
@@ -42,6 +42,22 @@ HASH_SAMPLE_FILES = 2000
 
 GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("RGB", "RGBA", "P", "CMYK", "YCbCr")
+DEEP_GREY_MODES = ("I;16", "I;16B", "I;16L")
+"""Grey of 16 bits per pixel."""
+
+ORIENTATION = 0x0112
+"""The EXIF tag that says how a camera was held."""
+
+TO_UPRIGHT = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What turns an image of each orientation upright."""
 
 DECODING_ERRORS = (
     OSError,
@@ -79,26 +95,91 @@ def open_image(path: Path) -> Image.Image:
     if not 0 < math.prod(image.size) <= MAX_PIXELS:
         image.close()
         raise DataError(f"{path}: {image.width}x{image.height} pixels: resize or remove it")
-    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+    problem = _why_not_exact(image)
+    if problem:
         image.close()
-        raise DataError(
-            f"{path}: pixels of mode {image.mode} instead of 8 bits per channel: "
-            "convert or remove it"
-        )
+        raise DataError(f"{path}: {problem}")
     return image
 
 
-def decode(path: Path, channels: int) -> Image.Image:
-    """The image in a file, as grey (1 channel) or RGB (3)."""
+def _why_not_exact(image: Image.Image) -> str:
+    """Why the pixels of an image would not be read as they are stored; empty if they would be."""
+    if is_deep(image):
+        return ""
+    if image.mode not in (*GREY_MODES, *COLOUR_MODES):
+        return (
+            f"pixels of mode {image.mode} instead of 8 bits per channel or 16 bits of grey: "
+            "convert or remove it"
+        )
+    # PIL reads colour of 16 bits as 8 bits, without a word.
+    tiles: Sequence[Any] = getattr(image, "tile", ())
+    for tile in tiles:
+        arguments = tile.args
+        if isinstance(arguments, str):
+            arguments = (arguments,)
+        halved = any(";16" in str(value) for value in arguments or ())
+        if halved or (tile.codec_name.startswith("ppm") and arguments[-1] > 255):
+            return (
+                "colour of 16 bits per channel, of which an image file would give 8: convert it to "
+                "8 bits, or save all images as uint16 arrays in an .npz file"
+            )
+    return ""
+
+
+def is_deep(image: Image.Image) -> bool:
+    """Whether an image is grey of 16 bits."""
+    # PIL's 32-bit integers are 16-bit values in this format alone.
+    return image.mode in DEEP_GREY_MODES or (image.mode == "I" and image.format == "PPM")
+
+
+def orientation(image: Image.Image) -> int:
+    """How the camera was held: 1 for upright, up to 8; PIL turns TIFF files itself."""
+    # PIL would decode the whole of a PNG to look for what stands behind the pixels.
+    if image.format == "TIFF" or "exif" not in image.info:
+        return 1
+    try:
+        value = image.getexif().get(ORIENTATION, 1)
+    except DECODING_ERRORS:
+        return 1
+    if value not in TO_UPRIGHT:
+        return 1
+    return int(value)
+
+
+def upright_size(image: Image.Image) -> tuple[int, int]:
+    """Width and height of an image, once it is turned upright."""
+    if orientation(image) >= 5:
+        return image.height, image.width
+    return image.width, image.height
+
+
+def turned_upright(image: Image.Image, found: int) -> Image.Image:
+    """The image as the camera saw it, from its `orientation`."""
+    from PIL import Image
+
+    if found not in TO_UPRIGHT:
+        return image
+    return image.transpose(Image.Transpose[TO_UPRIGHT[found]])
+
+
+def decode(path: Path, channels: int, *, upright: bool = False, deep: bool = False) -> Image.Image:
+    """The image in a file, as grey (1 channel) or RGB (3); `deep` if it must have 16 bits."""
     mode = "RGB"
     if channels == 1:
         mode = "L"
     with open_image(path) as image:
+        if is_deep(image) != deep:
+            raise DataError(f"{path}: images must all have 8 bits or all 16 bits: convert it")
+        found = 1
+        if upright:
+            found = orientation(image)
         try:
+            if deep:
+                return turned_upright(image.copy(), found)
             # PIL warns of transparency in a palette unless it is converted in two steps.
             if "transparency" in image.info:
-                return image.convert("RGBA").convert(mode)
-            return image.convert(mode)
+                return turned_upright(image.convert("RGBA").convert(mode), found)
+            return turned_upright(image.convert(mode), found)
         except DECODING_ERRORS as error:
             raise DataError(
                 f"{path}: damaged ({shown(error, 200)}): replace or remove it"
@@ -157,6 +238,15 @@ class FolderDataset(Dataset):
     short_side: int | None = None
     """Length to which the short side is scaled before cropping; None if files have the size."""
 
+    upright: bool = False
+    """Whether images are turned as their EXIF orientation says; ImageNet's are not."""
+
+    deep: bool = False
+    """Whether all images are grey of 16 bits instead of 8."""
+
+    left_out: tuple[str, ...] = ()
+    """What the class folders hold besides: other formats, hidden files, folders."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.augmentation not in ("none", "resized-crop"):
@@ -171,6 +261,8 @@ class FolderDataset(Dataset):
 
     @property
     def levels(self) -> int:
+        if self.deep:
+            return 65_535
         # Files are decoded, scaled and cropped in bytes.
         return 255
 
@@ -181,6 +273,9 @@ class FolderDataset(Dataset):
         content = hashlib.sha256()
         for file, size, label in zip(self.files, sizes, self.labels, strict=True):
             content.update(f"{file}\0{size}\0{label}\n".encode())
+        # Earlier versions did not turn images: files of theirs are about other pixels.
+        if self.upright:
+            content.update(b"upright\n")
         step = 1
         # Files of earlier versions record this: `content_hash` covers the rest.
         if sum(sizes) > HASH_ALL_BYTES:
@@ -215,7 +310,7 @@ class FolderDataset(Dataset):
 
     def _image(self, index: int) -> Image.Image:
         path = self.root / self.files[index]
-        image = decode(path, self.channels)
+        image = self._decoded(index)
         if self.short_side is not None:
             try:
                 return centre_crop(image, self.short_side, self.size)
@@ -227,13 +322,17 @@ class FolderDataset(Dataset):
         return image
 
     def _augmented(self, index: int, uniforms: NDArray[np.floating[Any]]) -> Image.Image:
-        image = decode(self.root / self.files[index], self.channels)
-        return resized_crop(image, self.size, uniforms)
+        return resized_crop(self._decoded(index), self.size, uniforms)
+
+    def _decoded(self, index: int) -> Image.Image:
+        path = self.root / self.files[index]
+        return decode(path, self.channels, upright=self.upright, deep=self.deep)
 
     def _batch(self, readers: Sequence[Callable[[], Image.Image]]) -> torch.Tensor:
         from torch.utils.data import get_worker_info
 
-        batch = np.empty((len(readers), *self.size, self.channels), dtype=np.uint8)
+        dtype = np.uint16 if self.deep else np.uint8
+        batch = np.empty((len(readers), *self.size, self.channels), dtype=dtype)
 
         def fill(position: int) -> None:
             image = readers[position]()

@@ -100,14 +100,20 @@ def _declared_bytes(stream: IO[bytes]) -> int:
     return math.prod(shape) * dtype.itemsize
 
 
-def to_pixels(images: NDArray[Any], source: str) -> NDArray[np.uint8] | NDArray[np.float32]:
-    """Images [N, C, H, W] as bytes or floats in [0, 1], from any of the usual layouts."""
+def to_pixels(
+    images: NDArray[Any], source: str
+) -> NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.float32]:
+    """Images [N, C, H, W] of 8 or 16 bits, or floats in [0, 1], from any of the usual layouts."""
     images = _channels_first(images, source)
     if images.dtype == np.uint8:
         return images
+    # A file may have been written by a machine of the other byte order.
+    if images.dtype.name == "uint16":
+        return images.astype(np.uint16)
     if images.dtype.kind != "f":
         raise DataError(
-            f"{source}: images must be uint8, or floats in [0, 1], but they are {images.dtype}"
+            f"{source}: images must be uint8, uint16, or floats in [0, 1], "
+            f"but they are {images.dtype}"
         )
     # Written so that NaN is refused as well.
     if images.size and not (images.min() >= 0 and images.max() <= 1):
