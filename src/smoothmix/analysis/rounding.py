@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,9 @@ EXACT_DIGITS = 15
 
 FEW_RADII = 10
 """Among fewer different radii, by chance none may show the last digit that is printed."""
+
+REMEMBERED = 2**16
+"""Radii whose digits are kept in memory."""
 
 Floats = NDArray[np.float64]
 
@@ -94,10 +98,10 @@ def printing_of(printed: ArrayLike) -> Printing:
     values = set(np.asarray(printed, dtype=np.float64).tolist())
     digits = 0
     decimals = 0
-    for text in map(_as_printed, values):
-        number = text.normalize().as_tuple()
-        digits = max(digits, len(number.digits))
-        decimals = max(decimals, -int(number.exponent))
+    for value in values:
+        own_digits, own_decimals = _digits_of(value)
+        digits = max(digits, own_digits)
+        decimals = max(decimals, own_decimals)
     if digits <= PAPER_DIGITS and len(values) < FEW_RADII:
         # They may all happen to end in zeros: assume the usual three digits.
         return PAPER
@@ -114,10 +118,9 @@ def lower_end(radius: ArrayLike) -> Floats:
     printing = printing_of(printed)
     if printing.digits >= EXACT_DIGITS:
         return printed
-    least = {}
-    for value in set(printed.tolist()):
-        least[value] = printing.least(_as_printed(value))
-    return np.array([least[value] for value in printed.tolist()])
+    values, positions = np.unique(printed, return_inverse=True)
+    least = [_least(printing, value) for value in values.tolist()]
+    return np.array(least)[positions]
 
 
 def coarsest(every: Iterable[Printing]) -> Printing:
@@ -128,3 +131,16 @@ def coarsest(every: Iterable[Printing]) -> Printing:
 def _as_printed(value: float) -> Decimal:
     # repr gives the shortest decimal that reads as this float: what the log printed.
     return Decimal(repr(value))
+
+
+# Logs with few digits share their radii, and there may be hundreds of logs.
+@lru_cache(maxsize=REMEMBERED)
+def _digits_of(value: float) -> tuple[int, int]:
+    """How many significant digits are printed of a radius, and how many after the point."""
+    number = _as_printed(value).normalize().as_tuple()
+    return len(number.digits), -int(number.exponent)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _least(printing: Printing, value: float) -> float:
+    return printing.least(_as_printed(value))

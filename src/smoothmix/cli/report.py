@@ -13,6 +13,7 @@ from smoothmix.cli.options import Numbers, parse_radii
 from smoothmix.cli.output import echo, show, show_document
 from smoothmix.cli.output import table as show_table
 from smoothmix.config import require
+from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
     from smoothmix.report import Choices, Page
@@ -88,6 +89,11 @@ class PageOptions:
     out: Path | None = None
     """Write the page here, such as report.html."""
 
+    leaderboard: Path | None = None
+    """Instead of comparing runs, list all logs and runs in this folder, its subfolders and tar
+    archives on one page that sorts and filters; files that cannot be read are listed with the
+    reason."""
+
     title: str | None = None
     """Heading of the page."""
 
@@ -136,7 +142,7 @@ TABLE, LOGS, PAGE, FIGURES = TableOptions(), LogOptions(), PageOptions(), Figure
 
 
 def report(
-    *runs: Annotated[str, Parameter(required=True)],
+    *runs: str,
     table: TableOptions = TABLE,
     logs: LogOptions = LOGS,
     page: PageOptions = PAGE,
@@ -150,7 +156,37 @@ def report(
         Run folders, zoo:NAME, certificate files or Cohen-style logs, compressed or not; name=path
         names one, name@sigma=path states its sigma as well. A .toml file lists runs as [[run]].
     """
+    if page.leaderboard is not None:
+        for_board = "--leaderboard lists all runs in its folder: name no others"
+        require(not runs and not page.section and not page.studies, for_board)
+        show_leaderboard(page.leaderboard, table=table, logs=logs, page=page)
+        return
+    require(bool(runs), "name runs to compare, or a folder of them with --leaderboard")
     compare(runs, table=table, logs=logs, page=page, figures=figures)
+
+
+def show_leaderboard(
+    folder: Path, *, table: TableOptions, logs: LogOptions, page: PageOptions
+) -> None:
+    """Write the page of all logs and runs in a folder, and name the files it could not read."""
+    from smoothmix._io.text import counted
+    from smoothmix.analysis import Source
+    from smoothmix.report.leaderboard import find, make_board, render_board
+
+    if page.out is None:
+        raise UsageError("--leaderboard makes a page: name its file with --out")
+    stated = Source(path="", n=logs.n, alpha=logs.alpha, data=logs.data or "")
+    found = find(folder, stated=stated)
+    board = make_board(
+        found,
+        table.choices,
+        title=page.title or f"Certified models in {folder.resolve().name}",
+        paper_rounding=table.paper_rounding,
+    )
+    echo(write_html(render_board(board), page.out))
+    echo(f"{counted(len(board.entries), 'run')}, {len(board.unread)} files that cannot be read")
+    for unread in board.unread:
+        echo(f"- {unread.place}: {unread.reason}")
 
 
 def compare(
@@ -199,10 +235,16 @@ def compare(
 
 def write_page(page: Page, out: Path) -> str:
     """Write the page to a file; returns the message about it."""
-    from smoothmix._io.files import atomic_write
     from smoothmix.report import render
 
-    html = render(page).encode()
+    return write_html(render(page), out)
+
+
+def write_html(text: str, out: Path) -> str:
+    """Write the text of a page to a file; returns the message about it."""
+    from smoothmix._io.files import atomic_write
+
+    html = text.encode()
     atomic_write(out, html)
     return f"wrote {out} ({len(html) / 1e6:.1f} MB): open it in a browser"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -27,12 +27,25 @@ SCRIPTS = (
 """In the order in which they depend on each other."""
 
 
-class _OwnText(Markup):
+class OwnText(Markup):
     """Style and scripts of this package, which go into the page byte by byte."""
 
 
 def render(page: Page) -> str:
     """The page as the text of one HTML file that needs nothing else, now or later."""
+    return fill(
+        "template.html",
+        scripts=SCRIPTS,
+        page=page,
+        comparison=page.comparison,
+        runs=list(enumerate(page.comparison.runs)),
+        styles=page.comparison.styles,
+        data=as_json(_shown_inside(payload(page))),
+    )
+
+
+def fill(template: str, *, scripts: Sequence[str], **values: Any) -> str:
+    """A template of this package with these scripts and values in it, as one HTML file."""
     environment = Environment(
         loader=FunctionLoader(_asset),
         # Names of files and runs are text, whatever they contain: no markup, nothing invisible.
@@ -46,16 +59,12 @@ def render(page: Page) -> str:
     environment.filters.update(
         number=number, percent=percent, signed=signed, radius=radius, limit=limit
     )
-    scripts = list(map(_asset, SCRIPTS))
-    text = environment.get_template("template.html").render(
-        page=page,
-        comparison=page.comparison,
-        runs=list(enumerate(page.comparison.runs)),
-        styles=page.comparison.styles,
-        css=_OwnText(_asset("page.css")),
-        scripts=list(map(_OwnText, scripts)),
-        policy=_policy(scripts),
-        data=as_json(_shown_inside(payload(page))),
+    sources = list(map(_asset, scripts))
+    text = environment.get_template(template).render(
+        css=OwnText(_asset("page.css")),
+        scripts=list(map(OwnText, sources)),
+        policy=_policy(sources),
+        **values,
     )
     # Names of files may hold what UTF-8 cannot.
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -63,7 +72,7 @@ def render(page: Page) -> str:
 
 def _shown(value: Any) -> Any:
     """What a template inserts, as a page may show it; its markup is escaped afterwards."""
-    if isinstance(value, _OwnText) or not isinstance(value, str):
+    if isinstance(value, OwnText) or not isinstance(value, str):
         return value
     # Of the same type: sentences with names in them are markup already.
     return type(value)(for_html(value))
