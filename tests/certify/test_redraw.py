@@ -98,7 +98,8 @@ def edited(file: Certificates, position: int = 0) -> Certificates:
 def with_row(file: Certificates, position: int, row: Certificate) -> Certificates:
     rows = list(file.rows)
     rows[position] = row
-    save(replace(file, rows=tuple(rows)), file.path)
+    # Without the digests that were read, new ones are computed: a forger does that too.
+    save(replace(file, rows=tuple(rows), digests=None), file.path)
     return read(file.path)
 
 

@@ -89,9 +89,10 @@ def test_certificates_of_the_zoo_can_be_verified_by_name(results: Path, smoothmi
     assert smoothmix("certify", results / NAME, *SETTINGS).code == 0
     done = smoothmix("certificates", "verify", f"zoo:{NAME}")
     assert done.code == 0
-    seed, verdict = done.out.splitlines()
+    seed, verdict, *checks = done.out.splitlines()
     assert seed.startswith(f"zoo:{NAME}: seed 0, the public default")
     assert verdict == f"zoo:{NAME}: 2 rows, 2 follow from their votes"
+    assert "  checked: digests of the settings and of 2 rows" in checks
 
 
 def test_every_reader_knows_the_zoo(

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any, final
@@ -23,13 +24,15 @@ from smoothmix._io.files import FileTooLargeError
 from smoothmix._io.locks import exclusive
 from smoothmix._io.text import counted
 from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
+from smoothmix.certificates.digests import DigestRecord, RowDigests, removed_rows
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.parse import parse
 from smoothmix.certificates.rescue import lost_file, rescue
-from smoothmix.certificates.row import COLUMNS, GRID_COLUMNS, Certificate, columns_of, to_line
+from smoothmix.certificates.row import COLUMNS, DIGEST, GRID_COLUMNS, Certificate, to_line
 from smoothmix.certificates.settings import (
     FileSettings,
     joined_records,
+    load_bound_settings,
     load_settings,
     refuse_others,
     require_own_settings,
@@ -57,6 +60,8 @@ class Certificates:
     settings: FileSettings | None = None
     notes: tuple[str, ...] = ()
     """What a reader must know, such as a line that was left out."""
+    digests: DigestRecord | None = None
+    """The digests of the settings and of all rows, if the file has digests."""
 
     @property
     def radius(self) -> NDArray[np.float64]:
@@ -81,6 +86,11 @@ class Certificates:
         present = self.indices
         return [i for i in self.settings.indices if i not in present]
 
+    @property
+    def finished(self) -> bool:
+        """Whether all rows are there, and the digest over them if the file has digests."""
+        return not self.missing and (self.digests is None or self.digests.finished)
+
 
 def read(path: Path) -> Certificates:
     """The certificates in a file, a run folder or `zoo:NAME`.
@@ -91,9 +101,14 @@ def read(path: Path) -> Certificates:
     path = zoo.resolved(path)
     if path.is_dir():
         path = _file_in(path)
-    settings = load_settings(path)
+    return read_by(path, path)
+
+
+def read_by(path: Path, other: Path) -> Certificates:
+    """The certificates in a file, read by the settings of another one."""
+    settings, digests = load_bound_settings(other)
     rows, notes = parse(_text(path), path, settings)
-    return Certificates(path, tuple(rows), settings, tuple(notes))
+    return Certificates(path, tuple(rows), settings, tuple(notes), digests)
 
 
 def _file_in(folder: Path) -> Path:
@@ -160,7 +175,6 @@ class Writer:
         self.file_settings = settings
         """The settings of the whole file, which may have more images than this run certifies."""
         self.done: list[Certificate] = []
-        self._columns = columns_of(settings.certification)
         self._stream: FileIO | None = None
         self._synced = 0.0
         self._identity: Identity | None = None
@@ -184,10 +198,12 @@ class Writer:
             self._identity = _identity(self.path.stat())
 
     def append(self, row: Certificate) -> None:
-        """Add a row; the operating system has it when this returns.
+        """Add a row, with its digest; the operating system has it when this returns.
 
         If the file was deleted or replaced, all rows are written elsewhere, and the error says so.
         """
+        if self.file_settings.has_digests:
+            row = self._row_digests.bound(row)
         self._require_in_place((*self.done, row))
         try:
             if self._stream is None:
@@ -195,8 +211,8 @@ class Writer:
                 self._stream = self.path.open("ab", buffering=0)
                 self._identity = _identity(os.fstat(self._stream.fileno()))
                 if self._stream.tell() == 0:
-                    self._write(self._stream, header_of(self._columns))
-            self._write(self._stream, to_line(row, self._columns))
+                    self._write(self._stream, header_of(self.file_settings.columns))
+            self._write(self._stream, to_line(row, self.file_settings.columns))
         except OSError as error:
             raise SmoothmixError(
                 f"{self.path}: image {row.idx} could not be written ({error.strerror or error}); "
@@ -214,8 +230,9 @@ class Writer:
             return
         # Once: closing must not save them again.
         self._lost = True
-        content = [header_of(self._columns)]
-        content.extend(to_line(row, self._columns) for row in rows)
+        columns = self.file_settings.columns
+        content = [header_of(columns)]
+        content.extend(to_line(row, columns) for row in rows)
         rescued = rescue(self.path, "".join(content).encode(), self.file_settings)
         raise lost_file(self.path, len(rows), rescued)
 
@@ -237,13 +254,31 @@ class Writer:
             self._synced = time.monotonic()
 
     def close(self) -> None:
-        """Have the operating system put all rows on the disk, and check that they are there."""
+        """Have the operating system put all rows on the disk, and check that they are there.
+
+        The settings of a file with all rows get the digest over them.
+        """
         if self._stream is not None:
             os.fsync(self._stream.fileno())
             self._stream.close()
             self._stream = None
         if self.done and not self._lost:
             self._require_in_place(self.done)
+            # Last, and at once: a run that dies before is finished by the next one.
+            if self.whole and self.file_settings.has_digests:
+                self.save_settings()
+
+    def save_settings(self) -> None:
+        """Write the settings, with the digest over all rows if they are there."""
+        record = None
+        if self.whole and self.file_settings.has_digests:
+            record = DigestRecord(self._row_digests.settings).over(self.done)
+        self.file_settings.save(settings_path(self.path), record)
+
+    # Once: a run may write many rows in a second.
+    @cached_property
+    def _row_digests(self) -> RowDigests:
+        return self.file_settings.row_digests
 
 
 Identity = tuple[int, int]
@@ -270,7 +305,7 @@ def writing(path: Path, settings: FileSettings) -> Iterator[Writer]:
         writer.resume(_resumed_rows(path, earlier, settings))
         if earlier is not None and writer.done:
             writer.file_settings = replace(earlier, **continued_records(path, earlier, settings))
-        writer.file_settings.save(settings_path(path))
+        writer.save_settings()
         try:
             yield writer
         finally:
@@ -285,7 +320,8 @@ def _resumed_rows(
         return []
     rows: list[Certificate] = []
     if not _has_header_only(path):
-        rows.extend(read(path).rows)
+        file = read(path)
+        rows.extend(file.rows)
         if earlier is None:
             raise UsageError(
                 f"{path}: has no {settings_path(path).name} beside it to say how it was made; "
@@ -293,9 +329,10 @@ def _resumed_rows(
             )
         refuse_others(path, earlier, settings)
         _require_order(path, rows, replace(settings, images=max(earlier.images, settings.images)))
+        _require_digests(file)
     # Not before the settings have shown that the file is ours.
     _drop_cut_line(path)
-    if not rows and path.read_bytes() != header_of(columns_of(settings.certification)).encode():
+    if not rows and path.read_bytes() != header_of(settings.columns).encode():
         # A run with other noise, which left no row, wrote other columns.
         os.truncate(path, 0)
     return rows
@@ -303,7 +340,7 @@ def _resumed_rows(
 
 def _has_header_only(path: Path) -> bool:
     """Whether a file holds nothing but a header of ours, or the beginning of it."""
-    for columns in (COLUMNS, GRID_COLUMNS):
+    for columns in (COLUMNS, (*COLUMNS, DIGEST), GRID_COLUMNS, (*GRID_COLUMNS, DIGEST)):
         header = header_of(columns).encode()
         with path.open("rb") as stream:
             start = stream.read(len(header) + 1)
@@ -319,6 +356,43 @@ def _require_order(path: Path, rows: Sequence[Certificate], settings: FileSettin
             raise CertificateError(
                 f"{path}: holds image {row.idx} where image {idx} should be; it cannot be resumed"
             )
+
+
+def _require_digests(file: Certificates) -> None:
+    """Refuse to continue rows that are not as they were written; warn of rows that are gone."""
+    problems = digest_problems(file)
+    if problems:
+        raise CertificateError(
+            f"{file.path}: {problems[0]}; it is not continued: restore it, or choose another --out"
+        )
+    record = file.digests
+    if record is not None and len(file.rows) < record.rows:
+        warnings.warn(
+            f"{file.path}: {removed_rows(record, len(file.rows))}; the others are certified again",
+            stacklevel=5,
+        )
+
+
+def digest_problems(file: Certificates) -> list[str]:
+    """What the digests of a file show to have been edited, first in its settings."""
+    settings = file.settings
+    record = file.digests
+    if settings is None or record is None:
+        return []
+    problems = []
+    if record.settings != settings.digest:
+        problems.append(
+            f"the settings in {settings_path(file.path).name} were edited after the rows were "
+            "written: sigma, the seed, n or another setting is not the one that rows are bound to"
+        )
+    # By the recorded digest: other settings make no row wrong, and rows that are wrong are named.
+    row_digests = replace(settings.row_digests, settings=record.settings)
+    for row in file.rows:
+        if row.has_votes and not row_digests.fits(row):
+            problems.append(
+                f"image {row.idx}: the row was edited after it was written: its digest does not fit"
+            )
+    return problems
 
 
 def continued_records(path: Path, earlier: FileSettings, settings: FileSettings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from smoothmix.certificates.row import COHEN_COLUMNS, COLUMNS, Certificate, from_cells
+from smoothmix.certificates.row import COHEN_COLUMNS, COLUMNS, DIGEST, Certificate, from_cells
 from smoothmix.certificates.settings import MOST_IMAGES, FileSettings, settings_path
 from smoothmix.errors import CertificateError, shown
 
@@ -65,6 +65,7 @@ def parse(
     if settings is not None and header.has_votes:
         levels = settings.certification.levels
         _require_squared(header, path, on_grid=levels is not None)
+        _require_digests(header, path, has_digests=settings.has_digests)
         header = replace(header, levels=levels)
     rows: list[Certificate] = []
     notes = header.notes
@@ -173,6 +174,17 @@ def _require_squared(header: Header, path: Path, *, on_grid: bool) -> None:
         f"{path}: has a column squared, which goes with grid noise, and "
         f"{settings_path(path).name} names another"
     )
+
+
+def _require_digests(header: Header, path: Path, *, has_digests: bool) -> None:
+    """Refuse a file that has digests in its rows alone, or in its settings alone."""
+    has_column = DIGEST in header.names
+    if has_column == has_digests:
+        return
+    name = settings_path(path).name
+    if has_digests:
+        raise CertificateError(f"{path}: has no column digest, though {name} says that it has one")
+    raise CertificateError(f"{path}: has a column digest, but {name} has no table digests")
 
 
 def _parse_last_line(line: str, header: Header, where: str) -> Certificate | None:

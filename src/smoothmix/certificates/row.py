@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, Decimal
 
 import numpy as np
@@ -23,10 +23,16 @@ VOTE_COLUMNS = ("p_lower", "n", "counts", "selected", "selection_counts")
 """The columns that a reader needs to compute the others again."""
 
 COLUMNS = (*COHEN_COLUMNS, *VOTE_COLUMNS)
-"""The columns of our files."""
+"""The columns of every file of ours."""
 
 GRID_COLUMNS = (*COLUMNS, "squared")
 """The columns of our files with noise on a grid, where the claim is one about integers."""
+
+DIGEST = "digest"
+"""The last column of files whose rows are bound by digests (`digests.py`)."""
+
+DIGEST_LENGTH = 64
+"""Hexadecimal digits of a SHA-256."""
 
 DECIMALS = Decimal("0.000001")
 WHOLE_FROM = 1e9
@@ -69,6 +75,9 @@ class Certificate:
 
     None where the radius is 0, and for noise that lies on no grid.
     """
+    # It tells whether the others are as they were written, and is no part of what they say.
+    digest: str = field(default="", compare=False)
+    """The recorded SHA-256 of the settings and the row; empty where none was recorded."""
 
     @property
     def has_votes(self) -> bool:
@@ -243,30 +252,39 @@ def round_down(value: float) -> float:
     return float(Decimal(value).quantize(DECIMALS, rounding=ROUND_DOWN))
 
 
-def columns_of(certification: Certification) -> tuple[str, ...]:
+def columns_of(certification: Certification, *, has_digests: bool = False) -> tuple[str, ...]:
     """The columns of a certificate file."""
-    if certification.levels is None:
-        return COLUMNS
-    return GRID_COLUMNS
+    columns: tuple[str, ...] = COLUMNS
+    if certification.levels is not None:
+        columns = GRID_COLUMNS
+    if has_digests:
+        return (*columns, DIGEST)
+    return columns
 
 
 def to_line(row: Certificate, columns: Sequence[str] = COLUMNS) -> str:
     """The row as a line of our file with these columns, newline included."""
+    cells = cells_of(row)
+    return "\t".join(cells[name] for name in columns) + "\n"
+
+
+def cells_of(row: Certificate) -> dict[str, str]:
+    """The text of a row's cells by column, for all columns that a file of ours may have."""
     if row.counts is None or row.selection_counts is None or row.p_lower is None:
         raise CertificateError(
             f"image {row.idx} has no votes: it cannot be written to a certificate file"
         )
-    cells = [
+    cells = (
         *_cohen_cells(row),
         f"{row.p_lower:.6f}",
         row.n,
         votes_text(row.counts),
         row.selected,
         votes_text(row.selection_counts),
-    ]
-    if "squared" in columns:
-        cells.append("" if row.squared is None else row.squared)
-    return "\t".join(map(str, cells)) + "\n"
+        "" if row.squared is None else row.squared,
+        row.digest,
+    )
+    return dict(zip((*GRID_COLUMNS, DIGEST), map(str, cells), strict=True))
 
 
 def to_cohen_line(row: Certificate) -> str:
@@ -337,6 +355,7 @@ def _vote_cells(cells: Mapping[str, str]) -> dict[str, object]:
         "selected": _whole(cells, "selected", least=0),
         "selection_counts": votes_from(cells["selection_counts"]),
         "squared": _squared(cells),
+        "digest": _digest(cells),
     }
 
 
@@ -344,6 +363,15 @@ def _squared(cells: Mapping[str, str]) -> int | None:
     if not cells.get("squared"):
         return None
     return _whole(cells, "squared", least=0, most=LARGEST_SQUARED)
+
+
+def _digest(cells: Mapping[str, str]) -> str:
+    if DIGEST not in cells:
+        return ""
+    text = cells[DIGEST]
+    if len(text) != DIGEST_LENGTH or not set(text) <= set("0123456789abcdef"):
+        raise ValueError(f"digest must have 64 hexadecimal digits, got {_quoted(text)}")
+    return text
 
 
 def votes_text(votes: Mapping[int, int]) -> str:

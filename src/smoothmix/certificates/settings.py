@@ -16,7 +16,9 @@ from smoothmix._io.files import atomic_write
 from smoothmix._io.toml import from_table, read_toml, to_table, to_toml_value
 from smoothmix._io.unpacking import without_packing
 from smoothmix.certificates.certification import Certification
+from smoothmix.certificates.digests import SECTION, DigestRecord, RowDigests, digest_of_settings
 from smoothmix.certificates.probes import Probe, probe_difference
+from smoothmix.certificates.row import columns_of
 from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_value
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
@@ -30,7 +32,7 @@ FORMAT = 1
 MOST_IMAGES = 2_000_000
 """ImageNet's training split has 1.3 million. Rows are held in memory, and missing ones listed."""
 
-FREE = ("images", "versions", "weights", "data_note", "sources", "positions")
+FREE = ("images", "versions", "weights", "data_note", "sources", "positions", "has_digests")
 """Settings in which two parts of one file may differ: none of them changes a row."""
 
 
@@ -112,6 +114,9 @@ class FileSettings:
     sources: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the source files of the network's own classes, by the name of their module."""
 
+    has_digests: bool = field(default=False, metadata={"key": SECTION})
+    """Whether rows are bound by digests; those of files of earlier versions are not."""
+
     def __post_init__(self) -> None:
         require(
             self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}"
@@ -149,9 +154,27 @@ class FileSettings:
         """The largest radius that the draws can certify: every curve drops to 0 there."""
         return self.certification.largest_radius
 
-    def save(self, path: Path) -> None:
-        """Write as TOML."""
-        atomic_write(path, tomli_w.dumps(to_tables(self)).encode())
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the file."""
+        return columns_of(self.certification, has_digests=self.has_digests)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the settings that decide rows."""
+        return digest_of_settings(to_tables(self))
+
+    @property
+    def row_digests(self) -> RowDigests:
+        """What computes the digests of rows."""
+        return RowDigests(self.digest, self.columns)
+
+    def save(self, path: Path, record: DigestRecord | None = None) -> None:
+        """Write as TOML, with the digests of a file that is finished if they are given."""
+        tables = to_tables(self)
+        if self.has_digests:
+            tables[SECTION] = (record or DigestRecord(self.digest)).to_table()
+        atomic_write(path, tomli_w.dumps(tables).encode())
 
 
 # The layout of the TOML file. It is older than the values above, and stays as it is so that every
@@ -210,6 +233,8 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     others = to_table(settings)
     # Its values are already in the tables above, by the keys of the file.
     del others["certification"]
+    # Digests are computed from the tables.
+    del others[SECTION]
     if not settings.sources:
         del others["sources"]
     return tables | others
@@ -218,6 +243,7 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
 def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
     """The settings in the tables of a TOML file; what makes no sense is refused by file and key."""
     others = dict(tables)
+    has_digests = others.pop(SECTION, None) is not None
     numbers = dict(_table(others.pop("certification", {}), where, "certification"))
     seed_value = numbers.pop("seed", DEFAULT_SEED)
     recorded = from_table(_CertificationTable, numbers, where=f"{where}: certification")
@@ -241,7 +267,8 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
         )
     except UsageError as error:
         raise UsageError(f"{where}: certification: {error}") from None
-    return from_table(FileSettings, others, where=where, known={"certification": certification})
+    known = {"certification": certification, "has_digests": has_digests}
+    return from_table(FileSettings, others, where=where, known=known)
 
 
 def _guarantee(
@@ -322,16 +349,29 @@ def require_tsv(path: Path) -> Path:
 
 def load_settings(path: Path) -> FileSettings | None:
     """The settings beside a certificate file, or None where there are none."""
+    settings, _ = load_bound_settings(path)
+    return settings
+
+
+def load_bound_settings(path: Path) -> tuple[FileSettings | None, DigestRecord | None]:
+    """The settings beside a certificate file and the digests in them, None where there are none."""
     beside = settings_path(path)
     if not beside.exists():
-        return None
+        return None, None
     try:
-        return from_tables(read_toml(beside), where=str(beside))
+        tables = read_toml(beside)
+        settings = from_tables(tables, where=str(beside))
+        record = None
+        if settings.has_digests:
+            where = f"{beside}: {SECTION}"
+            table = _table(tables[SECTION], str(beside), SECTION)
+            record = from_table(DigestRecord, table, where=where)
     except UsageError as error:
         # Another process may have removed the file since the check above.
         if not beside.exists():
-            return None
+            return None, None
         raise CertificateError(str(error)) from error
+    return settings, record
 
 
 def require_own_settings(path: Path) -> None:
@@ -423,6 +463,8 @@ def joined_records(*every: FileSettings) -> dict[str, Any]:
         "sources": joined_versions(*(settings.sources for settings in every)),
         # The weakest claim of all parts is that of the whole.
         "positions": max((settings.positions for settings in every), key=POSITIONS.index),
+        # Rows without digests cannot become bound later: nobody knows whether they were edited.
+        "has_digests": all(settings.has_digests for settings in every),
     }
 
 

@@ -29,7 +29,7 @@ from smoothmix.certificates.settings import (
     require_own_settings,
     settings_path,
 )
-from smoothmix.certificates.tools import merge_verified, require_verified, save
+from smoothmix.certificates.tools import bound, merge_verified, require_verified, save
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, UsageError
 
@@ -176,7 +176,12 @@ class ShardedRun:
                 settings = replace(
                     unfinished.settings, shard=shard.name, images=self.settings.images
                 )
-                save(replace(unfinished, rows=rows, settings=settings), shard.path)
+                digests = unfinished.digests
+                if digests is not None:
+                    # The whole file may have been finished, before it got more images.
+                    digests = digests.over(())
+                part = replace(unfinished, rows=rows, settings=settings, digests=digests)
+                save(part, shard.path)
             return True
 
     def merge(self) -> bool:
@@ -196,7 +201,7 @@ class ShardedRun:
                     held.enter_context(exclusive(shard.path))
                 if not self.complete:
                     save(self._merged(), self.path)
-                whole = read(self.path)
+                whole = _closed(read(self.path))
                 _remove(shards, whole)
                 Journal(self.path, self.settings).remove_if_finished(whole.indices)
             remove_abandoned_locks(self.path)
@@ -223,7 +228,8 @@ class ShardedRun:
                 f"{self.path}: has image {min(lost)}, which none of its shards has"
             )
         images = max(before.settings.images, merged.settings.images)
-        return replace(merged, settings=replace(merged.settings, images=images))
+        whole = replace(merged, settings=replace(merged.settings, images=images))
+        return bound(whole, finished=not whole.missing)
 
 
 def split_run(
@@ -311,6 +317,16 @@ def _verified(shard: Shard) -> Certificates:
         raise CertificateError(f"{shard.path}: was removed just before it was to be merged")
     require_verified(file, advice=f"; {REPAIR}")
     return file
+
+
+def _closed(file: Certificates) -> Certificates:
+    """A whole file, after it got the digest over its rows if a process died before writing it."""
+    if file.settings is None or file.digests is None or file.digests.finished or file.missing:
+        return file
+    require_verified(file)
+    closed = bound(file, finished=True)
+    file.settings.save(settings_path(file.path), closed.digests)
+    return closed
 
 
 def _remove(shards: Sequence[Shard], whole: Certificates) -> None:

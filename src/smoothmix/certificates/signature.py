@@ -65,7 +65,7 @@ def sign(file: Certificates, key: Path) -> Path:
     found = verify(file)
     if not found.ok:
         raise CertificateError(f"{file.path}: not signed, since {found.problems[0]}")
-    if found.missing:
+    if not found.finished:
         # The next row would make the signature worthless.
         raise CertificateError(f"{file.path}: not signed, since it is not finished")
     out = signature_path(file.path)

@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smoothmix._io.files import atomic_write
 from smoothmix._io.text import counted
-from smoothmix.certificates.file import Certificates, header_of
+from smoothmix.certificates.digests import DigestRecord, digest_of_rows, removed_rows
+from smoothmix.certificates.file import Certificates, digest_problems, header_of
 from smoothmix.certificates.row import (
     COHEN_COLUMNS,
     Certificate,
     certificates_of,
-    columns_of,
     to_cohen_line,
     to_line,
     votes_of,
@@ -46,6 +49,10 @@ class Verification:
     """Rows whose radius, bound and prediction follow from their votes."""
     problems: tuple[str, ...]
     missing: tuple[int, ...]
+    bound: int = 0
+    """Rows that were compared with their digests."""
+    finished: bool = True
+    """Whether all rows are there, and the digest over them if the file has digests."""
 
     @property
     def ok(self) -> bool:
@@ -56,13 +63,25 @@ class Verification:
 def verify(file: Certificates) -> Verification:
     """Compute every row again from its votes, and check the votes against the settings."""
     problems = list(_order_problems(file.rows))
+    problems += digest_problems(file)
+    problems += _completeness_problems(file)
     recomputed = 0
     if file.settings is not None:
         problems += _row_problems(file.rows, file.settings)
         recomputed = sum(row.has_votes for row in file.rows)
     elif any(row.has_votes for row in file.rows):
         problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
-    return Verification(len(file.rows), recomputed, tuple(problems), tuple(file.missing))
+    bound = 0
+    if file.digests is not None:
+        bound = len(file.rows)
+    return Verification(
+        rows=len(file.rows),
+        recomputed=recomputed,
+        problems=tuple(problems),
+        missing=tuple(file.missing),
+        bound=bound,
+        finished=file.finished,
+    )
 
 
 def _order_problems(rows: Sequence[Certificate]) -> Iterator[str]:
@@ -70,6 +89,32 @@ def _order_problems(rows: Sequence[Certificate]) -> Iterator[str]:
     for before, after in pairwise(rows):
         if after.idx <= before.idx:
             yield f"image {after.idx} comes after image {before.idx}"
+
+
+def _completeness_problems(file: Certificates) -> Iterator[str]:
+    """Rows that are gone, as far as a file with digests shows it."""
+    record = file.digests
+    if record is None:
+        return
+    if not record.finished:
+        yield from _gaps(file)
+        return
+    if len(file.rows) != record.rows:
+        lost = ""
+        if file.missing:
+            lost = f": {some(file.missing)} removed or cut off"
+        yield f"{removed_rows(record, len(file.rows))}{lost}"
+    elif digest_of_rows(file.rows) != record.sha256:
+        yield "the digest over all rows does not fit: these are not the rows it was finished with"
+
+
+def _gaps(file: Certificates) -> Iterator[str]:
+    # Rows are written in the order of the images. At the end of a file that is not finished,
+    # missing rows are those still to come.
+    last = max(file.indices, default=-1)
+    gaps = [idx for idx in file.missing if idx < last]
+    if gaps:
+        yield f"{some(gaps)} missing before image {last}: rows were removed"
 
 
 def _row_problems(rows: Sequence[Certificate], settings: FileSettings) -> list[str]:
@@ -116,6 +161,15 @@ def _vote_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
         yield problem
 
 
+def label_problems(rows: Sequence[Certificate], labels: NDArray[np.int64]) -> Iterator[str]:
+    """Labels of rows that are not those of the data set, as sentences."""
+    for row in rows:
+        if row.idx >= len(labels):
+            yield f"image {row.idx}: is beyond the {len(labels):,} images of the data set"
+        elif row.label != labels[row.idx]:
+            yield f"image {row.idx}: says label {row.label}, but the data set {labels[row.idx]}"
+
+
 def _draws_problem(row: Certificate, draws: int, settings: FileSettings) -> str:
     """Why a row cannot have its number of draws; empty where it can."""
     # Skipping depends on the selection alone, so it is the same under every guarantee.
@@ -136,11 +190,36 @@ def recompute(file: Certificates, *, alpha: float) -> Certificates:
     settings = _settings_of(file)
     if not all(row.has_votes for row in file.rows):
         raise CertificateError(f"{file.path}: has no votes, so nothing can be recomputed from it")
+    # New digests must not hide that rows were edited.
+    _require_digests(file)
     guarantee = replace(settings.guarantee, alpha=alpha)
     certification = replace(settings.certification, guarantee=guarantee)
     rows = certificates_of([votes_of(row) for row in file.rows], certification)
     settings = replace(settings, certification=certification)
-    return replace(file, rows=tuple(rows), settings=settings)
+    finished = file.digests is not None and file.digests.finished
+    return bound(replace(file, rows=tuple(rows), settings=settings), finished=finished)
+
+
+def bound(file: Certificates, *, finished: bool) -> Certificates:
+    """The file with digests of its rows, if its settings ask for them, and one over all rows.
+
+    The last is there only if the file is `finished`.
+    """
+    settings = _settings_of(file)
+    if not settings.has_digests:
+        return replace(file, digests=None)
+    row_digests = settings.row_digests
+    rows = tuple(map(row_digests.bound, file.rows))
+    record = DigestRecord(row_digests.settings)
+    if finished:
+        record = record.over(rows)
+    return replace(file, rows=rows, digests=record)
+
+
+def _require_digests(file: Certificates) -> None:
+    problems = digest_problems(file)
+    if problems:
+        raise CertificateError(f"{file.path}: {problems[0]}")
 
 
 def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
@@ -182,7 +261,8 @@ def merge_verified(files: Sequence[Certificates], *, allow_gaps: bool = False) -
     whole = replace(first, rows=rows, settings=settings)
     if whole.missing and not allow_gaps:
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
-    return whole
+    # A file with gaps is as finished as it will be: rows that are lost later are found.
+    return bound(whole, finished=True)
 
 
 def _merged_rows(files: Sequence[Certificates]) -> tuple[Certificate, ...]:
@@ -218,16 +298,25 @@ def some(indices: Sequence[int]) -> str:
 
 
 def save(file: Certificates, path: Path) -> None:
-    """Write rows and settings as a certificate file, completely or not at all."""
+    """Write rows and settings as a certificate file, completely or not at all.
+
+    Rows that were read with digests must still fit them; others get theirs here.
+    """
     settings = _settings_of(file)
     require_own_settings(require_tsv(path))
-    # Settings first: rows without settings could be taken for those of another run.
-    settings.save(settings_path(path))
-    columns = columns_of(settings.certification)
-    lines = [header_of(columns)]
+    if settings.has_digests and file.digests is None:
+        file = bound(file, finished=not file.missing)
+    _require_digests(file)
+    replaces_rows = path.exists()
+    # Settings first: rows without settings could be taken for those of another run. The digest
+    # over all rows is not that of rows which are there already.
+    settings.save(settings_path(path), None if replaces_rows else file.digests)
+    lines = [header_of(settings.columns)]
     for row in file.rows:
-        lines.append(to_line(row, columns))
+        lines.append(to_line(row, settings.columns))
     atomic_write(path, "".join(lines).encode())
+    if replaces_rows and settings.has_digests:
+        settings.save(settings_path(path), file.digests)
 
 
 def export_cohen_log(file: Certificates) -> str:

@@ -160,6 +160,7 @@ def file_settings(
         noise_scheme=certification.noise.scheme,
         versions=software_versions(),
         sources=source_hashes(sampler.model),
+        has_digests=True,
     )
 
 

@@ -19,11 +19,11 @@ from smoothmix.certificates import (
     verify,
     writing,
 )
-from smoothmix.certificates.file import continued_records
+from smoothmix.certificates.file import continued_records, read_by
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.output import real_output, require_output
 from smoothmix.certificates.partial import Journal
-from smoothmix.certificates.settings import FREE, differences, load_settings
+from smoothmix.certificates.settings import FREE, differences, load_bound_settings, load_settings
 from smoothmix.certify.dataset import (
     certify_remaining,
     engine_for,
@@ -56,6 +56,7 @@ def extend_dataset(
     path = real_output(require_output(path))
     # Held for the whole extension: nobody may add rows to the file that is going to be replaced.
     with exclusive(path):
+        _finish_replacing(path)
         old = _verified(path, certification.in_whole_batches().guarantee)
         assert old.settings is not None
         with open_classifier(
@@ -105,7 +106,8 @@ def _extend(
         )
         whole = not writer.remaining
     if whole:
-        # The rows first: should the process die here, they hold by the old settings as well.
+        # The rows first: should the process die here, the settings that are left tell the next one
+        # what to do, and rows without digests hold by the old settings as well.
         new.replace(path)
         settings_path(new).replace(settings_path(path))
         journal.remove_if_finished(set(settings.indices))
@@ -113,6 +115,18 @@ def _extend(
     if not new.exists():
         raise unfinished(new)
     return read(new)
+
+
+def _finish_replacing(path: Path) -> None:
+    """Give extended rows their settings, if a process died after it had put the rows in place."""
+    new = extending_path(path)
+    if new.exists() or not path.exists():
+        return
+    settings, digests = load_bound_settings(new)
+    if settings is None or digests is None or not digests.finished:
+        return
+    if verify(read_by(path, new)).ok:
+        settings_path(new).replace(settings_path(path))
 
 
 def _verified(path: Path, guarantee: Guarantee) -> Certificates:

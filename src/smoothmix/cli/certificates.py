@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from smoothmix._io.text import counted
 from smoothmix.cli.options import RedrawOptions
 from smoothmix.cli.output import echo, show, show_document
-
-if TYPE_CHECKING:
-    from smoothmix.certificates import Verification
+from smoothmix.cli.verification import show_checks, show_verification
 
 NO_REDRAW = RedrawOptions()
 
@@ -31,10 +29,12 @@ def verify(
     signer: Path | None = None,
     options: RedrawOptions = NO_REDRAW,
 ) -> int:
-    """Compute every radius again from the votes, and report what does not follow from them.
+    """Compute every radius again from the votes, and report what is not as it was written.
 
-    With --redraw, the votes of some rows are drawn again from the network as well. The exit code
-    is 1 if anything is wrong, and 3 if votes differ by no more than rounding explains.
+    Digests, completeness and labels are checked as far as that is possible; a list says what was
+    checked and what was not. With --redraw, the votes of some rows are drawn again from the network
+    as well. The exit code is 1 if anything is wrong, and 3 if votes differ by no more than rounding
+    explains.
 
     Parameters
     ----------
@@ -52,16 +52,34 @@ def verify(
         # With --redraw, the second path is the run folder of the network.
         signed = files if options.redraw is None else files[:1]
         _show_signers(signed, signer)
-    if options.redraw is None:
-        right = [_verify_file(path, seed_file) for path in files]
-        return int(not all(right))
+    if options.redraw is not None:
+        return _verify_and_redraw(files, options, seed_file=seed_file, signer=signer)
+    wrong = 0
+    for path in files:
+        found = show_verification(path, options, seed_file=seed_file)
+        show_checks(path, found.checks, options, signer is not None)
+        wrong += bool(found.problems)
+    return int(wrong > 0)
+
+
+def _verify_and_redraw(
+    files: Sequence[Path],
+    options: RedrawOptions,
+    *,
+    seed_file: Path | None,
+    signer: Path | None,
+) -> int:
     from smoothmix.cli.redraw import file_and_run, redraw_file
 
     path, run = file_and_run(files, options)
-    if not _verify_file(path, seed_file):
+    found = show_verification(path, options, seed_file=seed_file)
+    if found.problems:
         # Rows that do not follow from their own votes need no network to be found wrong.
+        show_checks(path, found.checks, NO_REDRAW, signer is not None)
         return 1
-    return redraw_file(path, run, options, seed_file=seed_file)
+    code = redraw_file(path, run, options, seed_file=seed_file)
+    show_checks(path, found.checks, options, signer is not None)
+    return code
 
 
 def _show_signers(files: Sequence[Path], signer: Path) -> None:
@@ -90,34 +108,6 @@ def sign(file: Path, /, *, key: Path) -> None:
 
     out = sign(certificates.read(file), key)
     echo(f"{out}: written; others check it by `verify --signer` with your public key")
-
-
-def _verify_file(path: Path, seed_file: Path | None) -> bool:
-    """Show what the rows of a file give; whether all of them are right."""
-    from smoothmix import certificates
-    from smoothmix.certificates.secret_seeds import seed_report
-    from smoothmix.certificates.tools import some
-
-    file = certificates.read(path)
-    found = certificates.verify(file)
-    for problem in found.problems:
-        show(f"{path}: {problem}")
-    for note in file.notes:
-        show(f"{path}: {note}")
-    if found.missing:
-        show(f"{path}: not finished, {some(found.missing)} still missing")
-    if file.settings is not None:
-        show(f"{path}: {seed_report(file.settings, seed_file)}")
-    show(f"{path}: {counted(found.rows, 'row')}, {_verdict(found)}")
-    return found.ok
-
-
-def _verdict(found: Verification) -> str:
-    if not found.ok:
-        return counted(len(found.problems), "problem")
-    if found.recomputed:
-        return f"{found.recomputed} follow from their votes"
-    return "a log without votes, of which only the form can be checked"
 
 
 @app.command

@@ -253,15 +253,16 @@ class RedrawOptions(NetworkSource, DataFolder):
     """Choose the same rows again; by default nobody can know the choice in advance."""
 
     data: str | None = None
-    """Data set of the certificates, if it has moved since; by default the one on record."""
+    """Data set of the certificates, if it is your own or has moved; labels are compared with it,
+    and --redraw draws for its images. By default the one on record."""
 
     def __post_init__(self) -> None:
         possible = self.redraw is None or self.redraw >= 1
         require(possible, f"redraw must be at least 1, got {self.redraw}")
-        given = (self.redraw_seed, self.model, self.weights, self.data, self.data_dir, self.device)
+        given = (self.redraw_seed, self.model, self.weights, self.device)
         require(
             self.redraw is not None or not any(value is not None for value in given),
-            "options for the network, the data and --redraw-seed go with --redraw",
+            "options for the network and --redraw-seed go with --redraw",
         )
 
 
