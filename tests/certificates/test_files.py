@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from smoothmix import certificates
 from smoothmix.certificates import Certificates, Certification, FileSettings, from_votes
-from smoothmix.certificates.row import from_cells, round_down, seconds_from, to_line, votes_from
+from smoothmix.certificates.row import (
+    certificates_of,
+    from_cells,
+    round_down,
+    seconds_from,
+    to_line,
+    votes_from,
+    votes_of,
+)
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.noise import GAUSSIAN
 from smoothmix.stats.binomial import lower_bound
@@ -153,7 +161,11 @@ def test_shards_merge_to_the_whole_and_gaps_and_doubles_are_found(tmp_path: Path
     assert certificates.merge([odd], allow_gaps=True).rows == ROWS[1::2]
     with pytest.raises(CertificateError, match=r"image 2 is in .*odd.tsv and in .*c.tsv"):
         certificates.merge([odd, certificates.read(whole)])
-    other = replace(even, settings=replace(SETTINGS, certification=replace(HOW, sigma=1.0)))
+    twice = replace(HOW, sigma=1.0)
+    rows = certificates_of([votes_of(row) for row in even.rows], twice)
+    other = replace(
+        even, rows=tuple(rows), settings=replace(even.settings or SETTINGS, certification=twice)
+    )
     with pytest.raises(
         CertificateError, match=r"do not belong together: sigma is 0.5 there and 1.0 here"
     ):
