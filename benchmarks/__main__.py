@@ -73,7 +73,7 @@ def draws_saved(archive: Path) -> list[Saved]:
         return []
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-        return anytime_draws.saved(Path(folder))
+        return list(anytime_draws.saved(Path(folder)))
 
 
 def processor() -> str:

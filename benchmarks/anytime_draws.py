@@ -1,12 +1,14 @@
 """How many draws mode anytime saves, on votes simulated from the p_A that published logs imply.
 
-python -m benchmarks.anytime_draws FOLDER     # the folder of published logs, with mnist/ in it
+python -m benchmarks.anytime_draws FOLDER       # the folder of published logs, with mnist/ in it
+python -m benchmarks.anytime_draws FOLDER 10    # the same on every tenth image
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from scipy.special import ndtr
 
 from smoothmix.analysis import measure
 from smoothmix.noise import GAUSSIAN
-from smoothmix.stats.anytime import Stopping
+from smoothmix.stats.anytime import FORESIGHT, Stopping
 from smoothmix.stats.binomial import lower_bound
 from smoothmix.stats.guarantees import Anytime, FixedDraws, SelectedVotes
 
@@ -41,6 +43,8 @@ class Saved:
     """How many times fewer than N."""
     points: float
     """Largest loss of certified accuracy over the requested radii, in percentage points."""
+    points_before_last: float
+    """The same without the last radius, which is closest to what the draws can certify at all."""
     acr: float
     exact_acr: float
 
@@ -77,29 +81,41 @@ def simulate(
         drawn = guarantee.next_check(drawn, batch=BATCH)
         votes[active] += rng.binomial(drawn - draws[active], p[active])
         draws[active] = drawn
-        done = guarantee.enough(votes_of(active), GAUSSIAN, sigma=sigma)
-        active = active[~done]
+        # Many images have the same votes: each kind is checked once.
+        kinds = np.stack([votes[active], selection_votes[active]])
+        _, first, kind = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+        done = guarantee.enough(votes_of(active[first]), GAUSSIAN, sigma=sigma)
+        active = active[~done[kind.ravel()]]
     bounds = guarantee.lower_bound(votes_of(np.arange(len(p))))
     return draws, GAUSSIAN.radius(bounds, sigma=sigma)
 
 
-def saved(folder: Path) -> list[Saved]:
-    """Every log with every rule."""
-    found = []
+def rules_for(table: tuple[float, ...]) -> dict[str, Stopping]:
+    """The ways of stopping that are compared, by name."""
+    rules = {
+        "radius 0.5": Stopping(radii=(0.5,), max_draws=N),
+        "all radii of the table": Stopping(radii=table, max_draws=N),
+        "tolerance 0.05": Stopping(tolerance=0.05, max_draws=N),
+    }
+    found = {}
+    for name, rule in rules.items():
+        found[name] = rule
+        found[f"{name}, foresight"] = replace(rule, foresight=FORESIGHT)
+    found["none"] = Stopping(max_draws=N)
+    return found
+
+
+def saved(folder: Path, *, skip: int) -> Iterator[Saved]:
+    """Every log with every rule, on every `skip`-th image."""
     for name, (path, sigma) in LOGS.items():
         p, correct = probabilities(folder / path, sigma)
+        p, correct = p[::skip], correct[::skip]
         votes = np.random.default_rng(1).binomial(N, p)
         bounds = lower_bound(votes, N, alpha=FIXED.alpha)
         exact = GAUSSIAN.radius(bounds, sigma=sigma) * correct
         largest = FIXED.largest_radius(GAUSSIAN, sigma=sigma)
         table = tuple(r for r in TABLE if r < largest)
-        rules = {
-            "radius 0.5": Stopping(radii=(0.5,), max_draws=N),
-            "all radii of the table": Stopping(radii=table, max_draws=N),
-            "tolerance 0.05": Stopping(tolerance=0.05, max_draws=N),
-            "none": Stopping(max_draws=N),
-        }
-        for rule, stopping in rules.items():
+        for rule, stopping in rules_for(table).items():
             guarantee = Anytime(stopping=stopping, n0=FIXED.n0, alpha=FIXED.alpha)
             draws, certified = simulate(p, sigma, guarantee)
             counted = certified * correct
@@ -107,27 +123,28 @@ def saved(folder: Path) -> list[Saved]:
                 100 * float((exact >= r).mean() - (counted >= r).mean())
                 for r in stopping.radii or table
             ]
-            found.append(
-                Saved(
-                    log=name,
-                    rule=rule,
-                    draws=float(draws.mean()),
-                    fewer=N / float(draws.mean()),
-                    points=max(lost),
-                    acr=float(counted.mean()),
-                    exact_acr=float(exact.mean()),
-                )
+            yield Saved(
+                log=name,
+                rule=rule,
+                draws=float(draws.mean()),
+                fewer=N / float(draws.mean()),
+                points=max(lost),
+                points_before_last=max(lost[:-1] or lost),
+                acr=float(counted.mean()),
+                exact_acr=float(exact.mean()),
             )
-    return found
 
 
-def main(folder: Path) -> None:
-    titles = f"{'draws':>9} {'fewer':>7} {'points lost':>12} {'ACR':>8} {'exact':>8}"
-    print(f"{'log':24} {'rule':24} {titles}")
-    for s in saved(folder):
-        numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {s.points:12.2f} {s.acr:8.4f} {s.exact_acr:8.4f}"
-        print(f"{s.log:24} {s.rule:24} {numbers}")
+def main(folder: Path, skip: int) -> None:
+    titles = (
+        f"{'draws':>9} {'fewer':>7} {'points lost':>12} {'before last':>12} {'ACR':>8} {'exact':>8}"
+    )
+    print(f"{'log':22} {'rule':34} {titles}")
+    for s in saved(folder, skip=skip):
+        lost = f"{s.points:12.2f} {s.points_before_last:12.2f}"
+        numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {lost} {s.acr:8.4f} {s.exact_acr:8.4f}"
+        print(f"{s.log:22} {s.rule:34} {numbers}", flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
