@@ -47,6 +47,8 @@ class Saved:
     """The same without the last radius, which is closest to what the draws can certify at all."""
     acr: float
     exact_acr: float
+    same_draws_acr: float
+    """ACR of mode exact with n set to these mean draws."""
 
 
 def probabilities(path: Path, sigma: float) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -90,6 +92,13 @@ def simulate(
     return draws, GAUSSIAN.radius(bounds, sigma=sigma)
 
 
+def exact_radii(p: NDArray[np.float64], sigma: float, *, n: int) -> NDArray[np.float64]:
+    """The radii that mode exact certifies with n draws."""
+    votes = np.random.default_rng(1).binomial(n, p)
+    bounds = lower_bound(votes, n, alpha=FIXED.alpha)
+    return GAUSSIAN.radius(bounds, sigma=sigma)
+
+
 def rules_for(table: tuple[float, ...]) -> dict[str, Stopping]:
     """The ways of stopping that are compared, by name."""
     rules = {
@@ -110,15 +119,14 @@ def saved(folder: Path, *, skip: int) -> Iterator[Saved]:
     for name, (path, sigma) in LOGS.items():
         p, correct = probabilities(folder / path, sigma)
         p, correct = p[::skip], correct[::skip]
-        votes = np.random.default_rng(1).binomial(N, p)
-        bounds = lower_bound(votes, N, alpha=FIXED.alpha)
-        exact = GAUSSIAN.radius(bounds, sigma=sigma) * correct
+        exact = exact_radii(p, sigma, n=N) * correct
         largest = FIXED.largest_radius(GAUSSIAN, sigma=sigma)
         table = tuple(r for r in TABLE if r < largest)
         for rule, stopping in rules_for(table).items():
             guarantee = Anytime(stopping=stopping, n0=FIXED.n0, alpha=FIXED.alpha)
             draws, certified = simulate(p, sigma, guarantee)
             counted = certified * correct
+            same_draws = exact_radii(p, sigma, n=round(draws.mean())) * correct
             lost = [
                 100 * float((exact >= r).mean() - (counted >= r).mean())
                 for r in stopping.radii or table
@@ -132,17 +140,18 @@ def saved(folder: Path, *, skip: int) -> Iterator[Saved]:
                 points_before_last=max(lost[:-1] or lost),
                 acr=float(counted.mean()),
                 exact_acr=float(exact.mean()),
+                same_draws_acr=float(same_draws.mean()),
             )
 
 
 def main(folder: Path, skip: int) -> None:
-    titles = (
-        f"{'draws':>9} {'fewer':>7} {'points lost':>12} {'before last':>12} {'ACR':>8} {'exact':>8}"
-    )
-    print(f"{'log':22} {'rule':34} {titles}")
+    lost = f"{'points lost':>12} {'before last':>12}"
+    acrs = f"{'ACR':>8} {'exact':>8} {'same draws':>11}"
+    print(f"{'log':22} {'rule':34} {'draws':>9} {'fewer':>7} {lost} {acrs}")
     for s in saved(folder, skip=skip):
         lost = f"{s.points:12.2f} {s.points_before_last:12.2f}"
-        numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {lost} {s.acr:8.4f} {s.exact_acr:8.4f}"
+        acrs = f"{s.acr:8.4f} {s.exact_acr:8.4f} {s.same_draws_acr:11.4f}"
+        numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {lost} {acrs}"
         print(f"{s.log:22} {s.rule:34} {numbers}", flush=True)
 
 
