@@ -68,13 +68,17 @@ def rows_in(path: Path) -> int:
     return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
 
 
+def wait_for_rows(process: subprocess.Popen[bytes], path: Path, rows: int) -> None:
+    deadline = time.monotonic() + 60
+    while rows_in(path) < rows and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
 def kill_after(
     process: subprocess.Popen[bytes], path: Path, rows: int, how: signal.Signals
 ) -> None:
     """Let it write some rows, then stop it."""
-    deadline = time.monotonic() + 60
-    while rows_in(path) < rows and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for_rows(process, path, rows)
     process.send_signal(how)
     process.wait(timeout=30)
 
@@ -113,11 +117,10 @@ def test_a_full_disk_is_reported_and_survived(
     """A limit on file size fails a write in the middle of a line, as a full disk does."""
     path = tmp_path / "c.tsv"
     limit = undisturbed.stat().st_size // 2
-    process = start(
-        run_folder,
-        path,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    process = start(run_folder, path)
+    # The settings are longer than that, and are written before the first row.
+    wait_for_rows(process, path, 1)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     assert process.wait(timeout=60) == 1
     message = said(path).read_text()
     assert "could not be written" in message

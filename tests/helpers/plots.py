@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 
 from smoothmix import analysis
 from smoothmix.analysis import Measured
+from smoothmix.analysis.sources import Source
 from smoothmix.certificates import Certificate, Certification, FileSettings, from_votes
 from smoothmix.certificates.file import Certificates
 from smoothmix.stats.guarantees import FixedDraws
@@ -73,7 +74,8 @@ def log(
         Certificate(idx=i, label=1, predict=int(i >= wrong), radius=r, correct=i >= wrong)
         for i, r in enumerate(radii)
     ]
-    return analysis.from_file(Certificates(Path("log"), tuple(rows)), name=name, sigma=sigma)
+    file = Certificates(Path("log"), tuple(rows))
+    return analysis.from_file(file, name=name, source=Source(path="log", sigma=sigma))
 
 
 def lines_of(figure: Figure | Axes) -> dict[str, Line2D]:

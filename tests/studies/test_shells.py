@@ -8,16 +8,15 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, ncx2
 
 from smoothmix.errors import UsageError
-from smoothmix.noise import NOISES, make_noise
+from smoothmix.noise import NOISES, Domain, DrawRange, make_noise
 from smoothmix.stats.input_dependent import shell_worst_case, theorem_bound, worst_case
 
 
 @pytest.mark.parametrize("name", NOISES)
 def test_noises_have_the_moments_that_they_claim(name: str) -> None:
     noise = make_noise(name)
-    drawn = np.empty((1000, 1000), dtype=np.float32)
-    noise.fill(np.random.default_rng(5), drawn)
-    values = drawn.astype(np.float64)
+    draws = DrawRange(seed=5, domain=Domain.STUDY, item=0, first=0, count=1000)
+    values = noise.sample(draws, (1000,), sigma=1.0).astype(np.float64)
     for power, moment in [(1, 0.0), (2, 1.0), (3, 0.0), (4, noise.fourth_moment)]:
         assert abs((values**power).mean() - moment) < 4 * (values**power).std() / 1000
 

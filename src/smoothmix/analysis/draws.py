@@ -99,7 +99,7 @@ def _shown_limit(
     printed: NDArray[np.float64], printing: Printing, sigma: float
 ) -> tuple[float, float] | None:
     """The largest radius in sigmas, if several rows have it, as an interval."""
-    largest = float(printed.max())
+    largest = float(printed.max(initial=0.0))
     if largest == 0 or (printed == largest).sum() < SEVERAL:
         return None
     # A whole unit to either side: a log may round down as well as to nearest.

@@ -228,9 +228,9 @@ def merge(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certifi
     Refused are files of other settings, rows that do not follow from their votes, and images that
     are missing or that two files have.
     """
-    # Before the rows: without settings nobody can tell whether they are right.
+    # Before the rows: settings decide whether they are right.
+    _require_one_run(files)
     for file in files:
-        _settings_of(file)
         require_verified(file)
     return merge_verified(files, allow_gaps=allow_gaps)
 
@@ -248,13 +248,8 @@ def require_verified(file: Certificates, *, advice: str = "") -> None:
 
 def merge_verified(files: Sequence[Certificates], *, allow_gaps: bool = False) -> Certificates:
     """The rows of several parts, which the caller has verified, as by `merge`."""
-    first, *others = files
-    for other in others:
-        found = differences(_unsharded(first), _unsharded(other))
-        if found:
-            raise CertificateError(
-                f"{first.path} and {other.path} do not belong together: {'; '.join(found)}"
-            )
+    _require_one_run(files)
+    first = files[0]
     rows = _merged_rows(files)
     every = [_settings_of(file) for file in files]
     settings = replace(_unsharded(first), **joined_records(*every))
@@ -263,6 +258,18 @@ def merge_verified(files: Sequence[Certificates], *, allow_gaps: bool = False) -
         raise CertificateError(f"the files lack {some(whole.missing)} of {settings.images} images")
     # A file with gaps is as finished as it will be: rows that are lost later are found.
     return bound(whole, finished=True)
+
+
+def _require_one_run(files: Sequence[Certificates]) -> None:
+    """Refuse files whose settings do not belong to one run."""
+    first, *others = files
+    settings = _unsharded(first)
+    for other in others:
+        found = differences(settings, _unsharded(other))
+        if found:
+            raise CertificateError(
+                f"{first.path} and {other.path} do not belong together: {'; '.join(found)}"
+            )
 
 
 def _merged_rows(files: Sequence[Certificates]) -> tuple[Certificate, ...]:

@@ -129,11 +129,11 @@ def certify(
         precision=network.precision,
         skip_wrong=skip_wrong,
     )
-    note_without_rules(certification.guarantee)
     dataset = choose_data(loaded, images)
     noise = choose_noise(network, dataset, path=path)
     certification = replace(certification, noise=noise)
     require_in_reach(certification, radius)
+    note_without_rules(certification.guarantee)
     if anytime.extend:
         require_same_images(path, selection, network)
     # After all checks: a new secret seed is written to a file.

@@ -72,10 +72,12 @@ def load_run(path: Path | str) -> tuple[RunConfig, nn.Module]:
 def save_trained(model: nn.Module, folder: RunFolder) -> None:
     """Write the weights of a run, and their hash into its settings."""
     content = weights_content(model)
-    recorded = RunConfig.load(folder.config)
-    digest = hashlib.sha256(content).hexdigest()
-    # The hash first: weights without it would be loaded unchecked, should the process die here.
-    replace(recorded, weights_sha256=digest).save(folder.config)
+    # A program may use the trainer alone, in a folder that is no run.
+    if folder.config.exists():
+        recorded = RunConfig.load(folder.config)
+        digest = hashlib.sha256(content).hexdigest()
+        # Before the weights: without it they would be loaded unchecked, should the process die.
+        replace(recorded, weights_sha256=digest).save(folder.config)
     atomic_write(folder.weights, content)
 
 
