@@ -63,16 +63,19 @@ def nearest_attack(
     """The row of one image [C, H, W]: its class, and the nearest example of another class."""
     start = time.perf_counter()
     target = Target(sampler=sampler, image=image, index=index, search=search)
+    # Test 0 is for the image; candidates have the tests, and so the draws, after it.
     votes = target.judgement(image, test=0)
     before = target.judged_class(votes)
     adversarial = None
     best = None
+    # Without a class before there is none that could change.
     if before != ABSTAIN:
         best = Nearest(target=target, before=before).found()
     if best is not None:
         for test, point in enumerate(target.candidates(best), start=1):
             seen = target.judgement(point, test=test)
             other = target.judged_class(seen)
+            # The nearest candidate that passes is the find; the rest lie farther away.
             if other not in (ABSTAIN, before):
                 adversarial = other
                 votes = seen
@@ -140,6 +143,7 @@ class Target:
         if squared is not None:
             assert self.levels is not None
             return math.sqrt(squared) / self.levels
+        # In double precision: a distance that float32 rounds down would claim too much.
         return float((point.double() - self.image.double()).norm())
 
     def at_distance(self, direction: Tensor, length: float) -> Tensor:
@@ -187,6 +191,7 @@ class Target:
         first = int(by_class.argmax())
         if first == before:
             return False
+        # The test compares the first two classes, whichever the second is.
         second = int(np.delete(by_class, first).max()) + int(votes[-1])
         return int(by_class[first]) - second >= self.search.lead * draws
 
@@ -216,6 +221,7 @@ class Target:
         self.spent += draws.count
         size = self.sampler.batch
         noises = []
+        # In pieces of one batch, as votes are counted: large images need the memory.
         for first in range(draws.first, draws.first + draws.count, size):
             count = min(size, draws.first + draws.count - first)
             piece = DrawRange(draws.seed, draws.domain, draws.item, first, count)
@@ -248,6 +254,7 @@ class Nearest:
 
     def found(self) -> Tensor | None:
         """The nearest adversarial point of all searches; None if there is none."""
+        # From cheap to fine: each search starts from the best distance of those before it.
         self.pgd_radii()
         self.ddn()
         if self.best is None:
@@ -258,6 +265,7 @@ class Nearest:
     def offer(self, point: Tensor) -> bool:
         """Whether a point is adversarial and nearer than the best; it then becomes the best."""
         length = self.target.distance(point)
+        # Votes are expensive, and a point farther away is not wanted; 0 is the image itself.
         if not 0 < length < self.length:
             return False
         if not self.target.is_adversarial(point, self.before):
@@ -272,6 +280,7 @@ class Nearest:
             return False
         direction = unit_l2((point - self.target.image)[None])[0]
         high = self.length
+        # The boundary may be crossed several times: bisection finds one crossing.
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             if self.offer(self.target.at_distance(direction, middle)):
@@ -301,6 +310,7 @@ class Nearest:
             self.target.spent += search.steps * search.copies
             if not self.offer_and_shrink(self.target.allowed(found[0])):
                 low = radius
+            # Between the largest radius that failed and the best distance.
             if self.best is not None:
                 radius = (min(low, self.length) + self.length) / 2
                 continue
@@ -347,6 +357,7 @@ class Nearest:
             kind = number % 2
             if self.best is None or max(turns) < LEAST_TURN:
                 return
+            # This kind of gradient no longer helps; the other one may.
             if turns[kind] < LEAST_TURN:
                 continue
             gradient = self._inwards(kinds[kind](self.best, self.before))

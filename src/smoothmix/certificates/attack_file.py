@@ -150,6 +150,7 @@ class AttackSettings:
         """What differs, in words."""
         found = []
         for field in fields(self):
+            # Its fields are compared one by one, so that the message names them.
             if field.name != "search":
                 found += _difference(field.name, self, other)
         for field in fields(self.search):
@@ -230,6 +231,7 @@ class Attack:
             return True
         if self.distance is None or self.adversarial == certified:
             return False
+        # Whole numbers decide where both files have them: no rounding is involved.
         if self.squared is not None and certificate.squared is not None:
             return self.squared <= certificate.squared
         return self.distance < certificate.radius
@@ -252,6 +254,7 @@ def round_up(distance: float) -> float:
     (0.123457, 0.5)
     """
     rounded = round(distance, 6)
+    # Rounded to nearest, which may be below.
     if rounded < distance:
         return round(rounded + 1e-6, 6)
     return rounded
@@ -272,6 +275,7 @@ def load_attack_settings(path: Path) -> AttackSettings:
 def attacks_beside(certificates: Path, settings: FileSettings | None) -> Attacks | None:
     """The attacks in the folder of a certificate file, on the same classifier and images."""
     path = certificates.parent / NAME
+    # A log without settings does not say which classifier it is about.
     if settings is None or not path.is_file() or not settings_path(path).is_file():
         return None
     attacks = read_attacks(path)
@@ -285,6 +289,7 @@ def _rows(path: Path) -> list[Attack]:
         content = read_limited(path, LARGEST_FILE).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise CertificateError(f"{path}: cannot be read ({error})") from error
+    # A run may have been killed while it wrote the first line.
     if HEADER.startswith(content):
         return []
     if not content.startswith(HEADER):
@@ -293,6 +298,7 @@ def _rows(path: Path) -> list[Attack]:
     # What follows the last line end was being written when the run died.
     whole = content[len(HEADER) : content.rfind("\n")]
     for number, line in enumerate(whole.split("\n"), start=2):
+        # The header alone leaves one empty line.
         if not line and number == 2:
             break
         row = _parsed(line, where=f"{path}: line {number}")
@@ -395,6 +401,7 @@ def _resumed(path: Path, earlier: AttackSettings, settings: AttackSettings) -> l
         return []
     rows = _rows(path)
     found = earlier.differences(settings)
+    # Settings of a run that left no row are replaced.
     if rows and found:
         raise UsageError(
             f"{path}: was made with other settings: {'; '.join(found)}; use another --out"

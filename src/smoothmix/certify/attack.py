@@ -59,6 +59,7 @@ def attack_dataset(
             precision=smoothed.precision,
             engine=sampler.engine,
         )
+        # Errors of the network appear here, before there is any file.
         sampler.check_network(dataset.shape)
         warn_of_doubts(smoothed.sigma, dataset)
         with writing_attacks(path, settings) as writer:
@@ -66,6 +67,7 @@ def attack_dataset(
             done = len(indices) - len(remaining)
             on_progress(Progress(done, len(indices), ""))
             for number, index in enumerate(remaining, start=done + 1):
+                # One by one: images of a folder may not fit into memory.
                 (image,) = dataset.images([index])
                 check_images(image[None])
                 check_noise(image[None], noise, [index])

@@ -12,6 +12,7 @@ from smoothmix.errors import UsageError
 from smoothmix.registry import Registry
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.section import Section
+from smoothmix.report.sections.attacks import attacks
 from smoothmix.report.sections.confidence import confidence
 from smoothmix.report.sections.curves import curves
 from smoothmix.report.sections.gallery import gallery
@@ -53,6 +54,7 @@ RESULTS: dict[str, MakeSection] = {
     "curves": curves,
     "confidence": confidence,
     "radii": radii,
+    "attacks": attacks,
     "gallery": gallery,
     "training": training,
 }
