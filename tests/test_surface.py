@@ -173,7 +173,7 @@ PUBLIC = {
         "Batch Consistency Gaussian Loss METHODS Macer Method MethodEntry SmoothAdv SmoothMix "
         "Stability make settings_of"
     ),
-    "models": ("BlackBox OutsideModule with_output"),
+    "models": ("BlackBox LoadedModel OutsideModule load with_output"),
     "networks": (
         "Architecture Imported NETWORKS Network Normalise build device_of eval_mode "
         "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "
@@ -257,6 +257,7 @@ def test_the_public_names() -> None:
         "data",
         "load_run",
         "measure",
+        "models",
         "plots",
         "presets",
         "trust",

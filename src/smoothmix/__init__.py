@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from smoothmix.version import __version__
 
 if TYPE_CHECKING:
-    from smoothmix import analysis, certificates, data, plots, presets
+    from smoothmix import analysis, certificates, data, models, plots, presets
     from smoothmix.analysis import measure
     from smoothmix.certificates import Certification
     from smoothmix.certify.dataset import certify_dataset
@@ -85,13 +85,14 @@ __all__ = [
     "data",
     "load_run",
     "measure",
+    "models",
     "plots",
     "presets",
     "trust",
 ]
 
 
-_MODULES = ("analysis", "certificates", "data", "plots", "presets")
+_MODULES = ("analysis", "certificates", "data", "models", "plots", "presets")
 """Those that are used by their own names, such as `sm.data.load`."""
 
 

@@ -282,7 +282,10 @@ def test_fingerprint_is_of_content_not_of_name_or_memory_layout():
     [
         ({"labels": np.zeros(6, np.int64)}, "7 images do not match 6 labels"),
         ({"labels": np.zeros(0, np.int64)}, "there are no images"),
-        ({"pixels": np.zeros((7, 5, 4), np.uint8)}, r"must be uint8, uint16 or float32 \[N, C, H, W\]"),
+        (
+            {"pixels": np.zeros((7, 5, 4), np.uint8)},
+            r"must be uint8, uint16 or float32 \[N, C, H, W\]",
+        ),
         ({"pixels": np.zeros((7, 3, 5, 4))}, "but they are float64"),
     ],
 )

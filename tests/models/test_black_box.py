@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ import smoothmix as sm
 from smoothmix.data import MemoryDataset
 from smoothmix.models import BlackBox
 from smoothmix.noise import Domain, DrawRange, GridNoise
+from tests.conftest import ROOT
 
 SHAPE = (1, 8, 8)
 LEVELS = 16
@@ -191,3 +193,10 @@ def test_a_file_records_the_function_and_is_resumed_with_the_same_one_only(tmp_p
         certify(brighter_half, "v2")
     with pytest.raises(sm.SmoothmixError, match="gives other logits"):
         certify(lambda images: 1 - brighter_half(images), "v1")
+
+
+def test_the_code_on_the_page_about_models_runs() -> None:
+    page = (ROOT / "docs" / "models.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 3
+    exec(compile("".join(blocks), "models.md", "exec"), {})

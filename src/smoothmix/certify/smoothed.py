@@ -33,6 +33,7 @@ from smoothmix.inference.prepare import prepare_network
 from smoothmix.inference.sampler import Sampler
 from smoothmix.inference.threads import one_thread_per_forward, set_threads_of_this_thread
 from smoothmix.models.black_box import Arrays, BlackBox, LabelsOf
+from smoothmix.models.hugging_face import load_pretrained
 from smoothmix.models.outputs import Output, with_output
 from smoothmix.models.outside import forwards_at_once
 from smoothmix.noise import GRID, GridNoise, Noise, fresh_seed, make_noise
@@ -166,6 +167,29 @@ class Smoothed:
             noise=noise,
             batch=batch,
             any_range=any_range,
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str,
+        *,
+        sigma: float,
+        noise: Noise | str = GRID,
+        batch: int = 256,
+        revision: str | None = None,
+        allow_pickle: bool = False,
+    ) -> Smoothed:
+        """The smoothed form of an image classifier of transformers, by its folder or its name.
+
+        Resizing and normalisation are inside, and the number of classes is that of the model. Code
+        that comes with a model is never run, and weights are read from safetensors only, unless
+        `allow_pickle` says otherwise. Needs `smoothmix[hf]`.
+        """
+        loaded = load_pretrained(name, revision=revision, allow_pickle=allow_pickle)
+        assert loaded.num_classes is not None
+        return cls(
+            loaded.module, sigma=sigma, num_classes=loaded.num_classes, noise=noise, batch=batch
         )
 
     @classmethod

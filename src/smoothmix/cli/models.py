@@ -75,13 +75,13 @@ class LoadedNetwork:
 def load_network(run: Path | None, options: ModelOptions) -> LoadedNetwork:
     """The network of a run folder, or of --model with or without --weights, on its device."""
     if (run is None) == (options.model is None):
-        raise UsageError("give either a run folder or --model package.module:function")
+        raise UsageError(
+            "give either a run folder or --model (package.module:function, hf:NAME, timm:NAME or "
+            "a file)"
+        )
     if run is not None and options.weights is not None:
         raise UsageError("--weights goes with --model; a run folder has its own")
-    if run is not None:
-        network = _from_folder(run)
-    else:
-        network = _from_function(options.model or "", options.weights, options.num_classes)
+    network = _from_anywhere(run, options)
     # Each process of a job gets its own GPU.
     from smoothmix.inference.devices import choose_device, own_device
 
@@ -89,6 +89,46 @@ def load_network(run: Path | None, options: ModelOptions) -> LoadedNetwork:
     if options.num_classes is None:
         return network
     return replace(network, num_classes=options.num_classes)
+
+
+def _from_anywhere(run: Path | None, options: ModelOptions) -> LoadedNetwork:
+    from smoothmix.models.load import is_model
+
+    if run is not None:
+        return _from_folder(run)
+    if is_model(options.model or ""):
+        return _from_model(options.model or "", options)
+    return _from_function(options.model or "", options)
+
+
+def _from_model(name: str, options: ModelOptions) -> LoadedNetwork:
+    """The network of another library or of a file."""
+    from smoothmix import models
+
+    loaded = models.load(
+        name,
+        weights=options.weights,
+        output=_output(options),
+        normalisation=options.normalisation,
+        layout=options.layout,
+        num_classes=options.num_classes,
+        allow_code=options.allow_code,
+        revision=options.revision,
+    )
+    _note_prefix(options.weights, loaded.removed_prefix)
+    return LoadedNetwork(
+        loaded.module,
+        loaded.name,
+        num_classes=loaded.num_classes,
+        weights=str(options.weights or ""),
+    )
+
+
+def _output(options: ModelOptions) -> str | int | None:
+    """Where the logits are; a number is a position."""
+    if options.output is not None and options.output.isdigit():
+        return int(options.output)
+    return options.output
 
 
 def _from_folder(run: Path) -> LoadedNetwork:
@@ -114,27 +154,32 @@ def _from_folder(run: Path) -> LoadedNetwork:
     return network
 
 
-def _from_function(spec: str, weights: Path | None, num_classes: int | None) -> LoadedNetwork:
-    from smoothmix.networks import build, state_hash
+def _from_function(spec: str, options: ModelOptions) -> LoadedNetwork:
+    from smoothmix.models import with_output
+    from smoothmix.networks import load_weights, state_hash
 
-    model = build(spec, num_classes=num_classes).eval()
-    if weights is not None:
-        _load_named_weights(model, weights)
-        return LoadedNetwork(model, spec, weights=str(weights))
+    model = _built(spec, options).eval()
+    weights = ""
+    if options.weights is not None:
+        _note_prefix(options.weights, load_weights(model, options.weights))
+        weights = str(options.weights)
     # Networks are certified by their weights, which must be the same when a run is resumed.
-    if state_hash(model) != state_hash(build(spec, num_classes=num_classes)):
+    elif state_hash(model) != state_hash(_built(spec, options)):
         warnings.warn(
             f"{spec} gives other weights each time: name a file with trained weights by --weights",
             stacklevel=2,
         )
-    return LoadedNetwork(model, spec)
+    return LoadedNetwork(with_output(model, _output(options)), spec, weights=weights)
 
 
-def _load_named_weights(model: nn.Module, weights: Path) -> None:
-    """Load the file of --weights, and say if its names were read without a prefix."""
-    from smoothmix.networks import load_weights
+def _built(spec: str, options: ModelOptions) -> nn.Module:
+    from smoothmix.networks import build
 
-    removed = load_weights(model, weights)
+    return build(spec, num_classes=options.num_classes, normalisation=options.normalisation)
+
+
+def _note_prefix(weights: Path | None, removed: str) -> None:
+    """Say if the names in the file of --weights were read without a prefix."""
     if removed:
         echo(f"note: names in {weights} are read without the prefix {removed}")
 

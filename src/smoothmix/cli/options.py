@@ -126,11 +126,30 @@ class NetworkSource(DeviceOption):
     """Your own network, and where it runs."""
 
     model: str | None = None
-    """Your own network instead of a run: `package.module:function`, called without arguments.
-    Modules in the current folder are found, after all installed ones."""
+    """Your own network instead of a run: `package.module:function`, called without arguments
+    (modules in the current folder are found, after all installed ones); `hf:NAME` or `hf:FOLDER`
+    (transformers); `timm:NAME`; an .onnx file; a TorchScript file (.pt) or an archive of
+    torch.export (.pt2), both with --allow-code."""
 
     weights: Path | None = None
     """Weights for --model: .safetensors, or .pt, which is read without running code from it."""
+
+    output: str | None = None
+    """Where the logits are in what --model returns: a key or attribute such as logits, or a
+    position such as 0."""
+
+    normalisation: str | None = None
+    """What is put before --model: the mean and standard deviation of each channel, such as
+    0.5,0.5,0.5/0.25,0.25,0.25, or the name of a data set."""
+
+    layout: Literal["nchw", "nhwc"] = "nchw"
+    """Where an .onnx file has its channels: before height and width, or after them."""
+
+    allow_code: Flag = False
+    """Load a TorchScript file or an archive of torch.export, which runs code of its author."""
+
+    revision: str | None = None
+    """Revision of a model on the Hugging Face hub: a branch, a tag or a commit."""
 
 
 @Parameter(name="*")
@@ -259,7 +278,10 @@ class RedrawOptions(NetworkSource, DataFolder):
     def __post_init__(self) -> None:
         possible = self.redraw is None or self.redraw >= 1
         require(possible, f"redraw must be at least 1, got {self.redraw}")
-        given = (self.redraw_seed, self.model, self.weights, self.device)
+        given = (
+            *(self.redraw_seed, self.model, self.weights, self.device),
+            *(self.output, self.normalisation, self.revision),
+        )
         require(
             self.redraw is not None or not any(value is not None for value in given),
             "options for the network and --redraw-seed go with --redraw",

@@ -75,6 +75,11 @@ def redraw_file(
         ModelOptions(
             model=options.model,
             weights=options.weights,
+            output=options.output,
+            normalisation=options.normalisation,
+            layout=options.layout,
+            allow_code=options.allow_code,
+            revision=options.revision,
             device=options.device,
             num_classes=settings.num_classes,
         ),

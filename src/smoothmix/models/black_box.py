@@ -13,7 +13,7 @@ from torch import Tensor
 from smoothmix._io.text import counted
 from smoothmix.config import require, require_whole
 from smoothmix.errors import UsageError, shown
-from smoothmix.models.outside import OutsideModule
+from smoothmix.models.outside import OutsideModule, Shared
 
 Arrays = Literal["numpy", "torch"]
 """What a function gets its images as."""
@@ -57,7 +57,7 @@ class BlackBox(OutsideModule):
         self.arrays = arrays
         self.source_module = getattr(labels_of, "__module__", None) or ""
         # In a holder that copies share: a function may hold what has no copy, such as a connection.
-        self._function = _Shared(labels_of)
+        self._function = Shared(labels_of)
 
     def forward(self, images: Tensor) -> Tensor:
         batch: object = images
@@ -68,17 +68,6 @@ class BlackBox(OutsideModule):
         )
         rows = torch.nn.functional.one_hot(torch.from_numpy(labels), self.num_classes)
         return rows.to(images.device, torch.float32)
-
-
-@final
-class _Shared:
-    """Holds a function that all copies of a module call."""
-
-    def __init__(self, value: LabelsOf) -> None:
-        self.value = value
-
-    def __deepcopy__(self, memo: dict[int, object]) -> _Shared:
-        return self
 
 
 def _checked_labels(found: object, *, count: int, num_classes: int) -> NDArray[np.int64]:

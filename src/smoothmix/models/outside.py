@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar, final
 
 import torch
 from torch import Tensor, nn
+
+T = TypeVar("T")
 
 
 class OutsideModule(nn.Module):
@@ -40,6 +42,17 @@ class OutsideModule(nn.Module):
     def software(self) -> str:
         """The library that computes the outputs, and its version; empty if it is not known."""
         return ""
+
+
+@final
+class Shared(Generic[T]):
+    """Holds what all copies of a module use together, such as a function or a session."""
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Shared[T]:
+        return self
 
 
 def outside_parts(model: nn.Module) -> Iterator[OutsideModule]:

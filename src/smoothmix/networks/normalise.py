@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothmix.data.registry import DATASETS
-from smoothmix.errors import UsageError, unknown_name
+from smoothmix.errors import UsageError, shown, unknown_name
 from smoothmix.registry import is_address
 
 Statistics = tuple[Sequence[float], Sequence[float]]
@@ -43,7 +43,10 @@ def _by_channel(values: Sequence[float]) -> Tensor:
 
 
 def normalise_layer(normalisation: str | Statistics, channels: int | None) -> nn.Module:
-    """The layer for `none`, a data set's name or given statistics; `Identity` for none."""
+    """The layer for `none`, a data set's name or given statistics; `Identity` for none.
+
+    Statistics are two sequences, or a text such as `0.5,0.4,0.3/0.25,0.25,0.25`.
+    """
     statistics = _statistics(normalisation)
     if statistics is None:
         return nn.Identity()
@@ -62,7 +65,27 @@ def _statistics(normalisation: str | Statistics) -> Statistics | None:
         return normalisation
     if normalisation == "none":
         return None
+    if "/" in normalisation:
+        return parse_statistics(normalisation)
     if normalisation not in DATASETS and not is_address(normalisation):
         names = [name for name in DATASETS if ":" not in name]
         raise unknown_name("normalisation", normalisation, ["none", *names])
     return DATASETS[normalisation].pixel_statistics
+
+
+def parse_statistics(text: str) -> Statistics:
+    """The means and standard deviations in a text.
+
+    >>> parse_statistics("0.5,0.4,0.3/0.25,0.25,0.25")
+    ((0.5, 0.4, 0.3), (0.25, 0.25, 0.25))
+    """
+    means, _, deviations = text.partition("/")
+    try:
+        mean = tuple(float(part) for part in means.split(","))
+        std = tuple(float(part) for part in deviations.split(","))
+    except ValueError:
+        raise UsageError(
+            "a normalisation is written like 0.5,0.4,0.3/0.25,0.25,0.25: means / standard "
+            f"deviations, got {shown(text)!r}"
+        ) from None
+    return mean, std

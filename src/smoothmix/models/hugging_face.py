@@ -1,0 +1,124 @@
+"""Image classifiers of transformers: from a folder, or from the Hugging Face hub by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from smoothmix.errors import CheckpointError, UsageError, shown
+from smoothmix.models.extras import import_extra
+from smoothmix.models.loaded import LoadedModel
+from smoothmix.networks.normalise import Normalise
+
+PREFIX = "hf:"
+
+BYTES = 1 / 255
+"""The factor that brings 8-bit pixels to [0, 1], which is the scale that networks get here."""
+
+
+@final
+class PretrainedNetwork(nn.Module):
+    """An image classifier of transformers for images in [0, 1] of any size: logits come out."""
+
+    def __init__(
+        self, model: nn.Module, normalise: nn.Module, size: tuple[int, int] | None
+    ) -> None:
+        super().__init__()
+        self.normalise = normalise
+        self.model = model
+        self.size = size
+        self.training = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.size is not None and tuple(images.shape[-2:]) != self.size:
+            images = nn.functional.interpolate(
+                images, size=self.size, mode="bilinear", antialias=True
+            )
+        logits: Tensor = self.model(pixel_values=self.normalise(images)).logits
+        return logits
+
+
+def load_pretrained(
+    name: str, *, revision: str | None = None, allow_pickle: bool = False
+) -> LoadedModel:
+    """The image classifier in a folder, or of that name on the hub, with its preprocessing inside.
+
+    Code that comes with a model is never run. Weights are read from safetensors only, unless
+    `allow_pickle` says otherwise; transformers then reads .bin files without running code.
+    """
+    transformers = import_extra("transformers", extra="hf", purpose=f"{PREFIX}{name}")
+    try:
+        model, report = transformers.AutoModelForImageClassification.from_pretrained(
+            name,
+            revision=revision or "main",
+            trust_remote_code=False,
+            use_safetensors=None if allow_pickle else True,
+            output_loading_info=True,
+        )
+        settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(
+            name, revision=revision or "main"
+        )
+    except Exception as error:
+        # The library raises errors of many kinds, for the network and for the files.
+        raise CheckpointError(f"{PREFIX}{name}: cannot be loaded ({shown(error, 300)})") from error
+    _require_all_weights(name, report)
+    network = PretrainedNetwork(model, normalisation_in(settings, name), size_in(settings, name))
+    names = model.config.id2label
+    commit = getattr(model.config, "_commit_hash", None)
+    return LoadedModel(
+        module=network.to(dtype=model.dtype).eval(),
+        name=f"{PREFIX}{name}@{commit}" if commit else f"{PREFIX}{name}",
+        num_classes=model.config.num_labels,
+        class_names=tuple(str(names[label]) for label in sorted(names)),
+    )
+
+
+def _require_all_weights(name: str, report: Mapping[str, Any]) -> None:
+    """Refuse a model of which a part would stay at random, such as a head for other classes."""
+    missing = [*report.get("missing_keys", ()), *report.get("mismatched_keys", ())]
+    if missing:
+        raise CheckpointError(
+            f"{PREFIX}{name}: has no weights for {shown(missing[0])}"
+            f" (and {len(missing) - 1} others): it is no trained image classifier"
+        )
+
+
+def normalisation_in(settings: Mapping[str, Any], name: str) -> nn.Module:
+    """The normalisation that the settings of an image processor ask for, for pixels in [0, 1]."""
+    factor = settings.get("rescale_factor", BYTES)
+    scaled_otherwise = abs(factor - BYTES) > 1e-6 or settings.get("rescale_offset", False)
+    if settings.get("do_rescale", True) and scaled_otherwise:
+        raise UsageError(
+            f"{PREFIX}{name}: its processor scales pixels by {factor!r}, where only 1/255 is known "
+            "here: load the network by transformers, and put its preprocessing into a module"
+        )
+    if not settings.get("do_normalize", True):
+        return nn.Identity()
+    mean, std = settings.get("image_mean"), settings.get("image_std")
+    if mean is None or std is None:
+        raise UsageError(f"{PREFIX}{name}: its processor has no image_mean or no image_std")
+    return Normalise(mean, std)
+
+
+def size_in(settings: Mapping[str, Any], name: str) -> tuple[int, int] | None:
+    """Height and width of the images that a network gets; None for any.
+
+    Images of this size go in as they are, others are resized to it.
+    """
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        size = settings["crop_size"]
+    elif settings.get("do_resize", True):
+        size = settings.get("size")
+    else:
+        size = None
+    if size is None:
+        return None
+    if isinstance(size, int):
+        return size, size
+    if "height" in size and "width" in size:
+        return size["height"], size["width"]
+    if "shortest_edge" in size:
+        return size["shortest_edge"], size["shortest_edge"]
+    raise UsageError(f"{PREFIX}{name}: its processor's size {shown(size)} is not known here")
