@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, Decimal
@@ -37,6 +38,9 @@ DIGEST_LENGTH = 64
 DECIMALS = Decimal("0.000001")
 WHOLE_FROM = 1e9
 """Numbers from here on are cut to whole ones: below, a float has the digits of six decimals."""
+
+VOTES = re.compile(rf"(?:{NOBODY}|[0-9]+):[0-9]+(?:,(?:{NOBODY}|[0-9]+):[0-9]+)*+")
+"""How votes are written: class:count,... with -1 for NOBODY."""
 
 LARGEST_RADIUS = 1e12
 """A larger number is no distance between images."""
@@ -146,10 +150,11 @@ def selected_votes(images: Sequence[ImageVotes]) -> SelectedVotes:
     """The votes for the selected class of each image, for a guarantee to judge."""
     votes = np.zeros((4, len(images)), dtype=np.int64)
     for column, image in enumerate(images):
+        selected = image.selected
         votes[:, column] = (
-            image.counts.get(image.selected, 0),
+            image.counts.get(selected, 0),
             image.drawn,
-            image.selection_counts.get(image.selected, 0),
+            image.selection_counts.get(selected, 0),
             sum(image.selection_counts.values()),
         )
     return SelectedVotes(*votes)
@@ -159,14 +164,15 @@ def _certificate(
     image: ImageVotes, bound: float, radius: float, *, levels: int | None
 ) -> Certificate:
     certified = bound > 0.5
+    selected = image.selected
     recorded_radius = round_down(radius)
     squared = None
     if levels is not None:
         squared = squared_claim(recorded_radius, levels=levels)
     # Without draws nothing is known. The class of a skipped wrong image is still shown, since such
     # an image counts for nothing.
-    skipped = image.drawn == 0 and image.selected != image.label
-    predict = image.selected if certified or skipped else ABSTAIN
+    skipped = image.drawn == 0 and selected != image.label
+    predict = selected if certified or skipped else ABSTAIN
     return Certificate(
         idx=image.idx,
         label=image.label,
@@ -177,7 +183,7 @@ def _certificate(
         p_lower=round_down(bound),
         n=image.drawn,
         counts=image.counts,
-        selected=image.selected,
+        selected=selected,
         selection_counts=image.selection_counts,
         squared=squared,
     )
@@ -385,20 +391,23 @@ def votes_from(text: str) -> dict[int, int]:
     >>> votes_from("-1:2,3:93,7:5")
     {-1: 2, 3: 93, 7: 5}
     """
-    votes: dict[int, int] = {}
     if not text:
-        return votes
-    for pair in text.split(","):
-        c, _, count = pair.partition(":")
-        is_class = _is_digits(c) or c == str(NOBODY)
-        if not (is_class and _is_digits(count)) or int(c) in votes:
-            raise ValueError(
-                f"votes must read class:count,... with each class once, got {_quoted(text)}"
-            )
-        votes[int(c)] = int(count)
+        return {}
+    if VOTES.fullmatch(text) is None:
+        raise _bad_votes(text)
+    # A file has a million of these pairs: one split of the whole text is twice as fast as many.
+    numbers = list(map(int, text.replace(":", ",").split(",")))
+    classes = numbers[::2]
+    votes = dict(zip(classes, numbers[1::2], strict=True))
+    if len(votes) < len(classes):
+        raise _bad_votes(text)
     if max(votes) >= MOST_CLASSES or sum(votes.values()) > MOST_VOTES:
         raise ValueError(f"votes beyond what can be counted: {_quoted(text)}")
     return votes
+
+
+def _bad_votes(text: str) -> ValueError:
+    return ValueError(f"votes must read class:count,... with each class once, got {_quoted(text)}")
 
 
 def seconds_from(text: str) -> float:

@@ -119,7 +119,11 @@ def _gaps(file: Certificates) -> Iterator[str]:
 
 def _row_problems(rows: Sequence[Certificate], settings: FileSettings) -> list[str]:
     """Problems of all rows, in their order."""
-    found: dict[int, list[str]] = {row.idx: list(_vote_problems(row, settings)) for row in rows}
+    # Once for all rows: it is worked out anew each time.
+    images = settings.indices
+    found: dict[int, list[str]] = {}
+    for row in rows:
+        found[row.idx] = list(_vote_problems(row, settings, images))
     # Rows whose votes do not add up give no certificate to compare with.
     sound = [row for row in rows if _votes_add_up(row, settings)]
     expected = certificates_of([votes_of(row) for row in sound], settings.certification)
@@ -139,12 +143,12 @@ def _votes_add_up(row: Certificate, settings: FileSettings) -> bool:
     return selection_draws == settings.guarantee.n0 and sum(row.counts.values()) == row.n
 
 
-def _vote_problems(row: Certificate, settings: FileSettings) -> Iterator[str]:
+def _vote_problems(row: Certificate, settings: FileSettings, images: range) -> Iterator[str]:
     """What is wrong with the votes of a row, apart from what follows from them."""
     if row.counts is None or row.selection_counts is None:
         yield "has no votes to check"
         return
-    if row.idx not in settings.indices:
+    if row.idx not in images:
         yield f"is none of the {settings.images} images of the settings"
     if max(row.label, *row.counts, *row.selection_counts) >= settings.num_classes:
         yield f"has a class of {settings.num_classes} or more"
