@@ -297,4 +297,5 @@ def test_labels_out_of_range_and_other_shapes_are_refused(
     np.savez(tmp_path / "shape.npz", x=x[:, :20], y=[0, 1, 9])
     done = smoothmix("certify", untrained_run, "--data", "npz:shape.npz", *QUICK, "--out", "s.tsv")
     assert done.code == 1
-    assert "the network fails on 2 images of shape [1, 20, 28]" in done.err
+    assert "has images 1x20x28" in done.err
+    assert "the network was trained on 1x28x28: resize them" in done.err
