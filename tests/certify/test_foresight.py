@@ -67,20 +67,17 @@ def test_it_saves_draws_and_an_extension_without_it_makes_them(tmp_path: Path) -
 
 def test_a_file_that_does_not_record_it_has_none(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    whole = certify(path, WITHOUT)
-    recorded = settings_path(path).read_text()
-    assert "foresight = 0.0\n" in recorded
-    settings_path(path).write_text(recorded.replace("foresight = 0.0\n", ""))
-    assert load_settings(path) == whole.settings
-    # As an earlier version leaves it when it is killed.
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:5]))
+    certify(path, WITHOUT)
+    # As in files of earlier versions.
+    assert "foresight" not in settings_path(path).read_text()
+    settings = load_settings(path)
+    assert settings is not None
+    assert isinstance(settings.guarantee, Anytime)
+    assert settings.guarantee.stopping == WITHOUT
     with pytest.raises(UsageError, match=r"at most 20,480 draws, foresight 0\.02"):
         certify(path, WITH)
-    resumed = certify(path, WITHOUT)
-    assert [replace(row, seconds=0.0) for row in resumed.rows] == [
-        replace(row, seconds=0.0) for row in whole.rows
-    ]
+    certify(tmp_path / "b.tsv", WITH)
+    assert "foresight = 0.02\n" in settings_path(tmp_path / "b.tsv").read_text()
 
 
 def test_a_command_keeps_the_level_of_the_file_it_resumes(smoothmix: Run, tmp_path: Path) -> None:
@@ -104,9 +101,6 @@ def test_a_command_keeps_the_level_of_the_file_it_resumes(smoothmix: Run, tmp_pa
     first = smoothmix(*command, "--foresight", 0)
     assert first.code == 0, first.err
     assert level() == 0
-    # The old version wrote no such line.
-    beside = tmp_path / "certificates.toml"
-    beside.write_text(beside.read_text().replace("foresight = 0.0\n", ""))
     again = smoothmix(*command)
     assert again.code == 0, again.err
     other = smoothmix(*command, "--foresight", 0.1)

@@ -220,7 +220,11 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     numbers = to_toml_value(recorded) | {"seed": seed_to_value(certification.seed)}
     tables: dict[str, Any] = {"certification": numbers, "mode": guarantee.mode}
     if "stopping" in own_fields:
-        tables["stopping"] = own_fields.pop("stopping")
+        rules = own_fields.pop("stopping")
+        # Off is not written down, so that files of earlier versions stay as they were.
+        if rules.get("foresight") == 0:
+            del rules["foresight"]
+        tables["stopping"] = rules
     # Only guarantees and noises from outside, or with settings, need tables of their own.
     if own_fields:
         tables["guarantee"] = own_fields
