@@ -115,7 +115,8 @@ def test_a_file_of_other_settings_is_refused_in_words(smoothmix: Run, mine: Path
     assert smoothmix("certify", *OWN, *QUICK).code == 0
     other = smoothmix("certify", *OWN, *QUICK, "--mode", "anytime", "--radii", 0.1)
     assert other.code == 2
-    there, here = "exact, n 200 there", "anytime, radii 0.1 decided and at most 256 draws here"
+    there = "exact, n 200 there"
+    here = "anytime, radii 0.1 decided and at most 256 draws, foresight 0.02 here"
     assert "was started with other settings: " in other.err
     assert f"settings: the guarantee is {there} and {here}; use them" in other.err
     whole = smoothmix("certify", *OWN, *QUICK[:-1], 1)
