@@ -15,6 +15,7 @@ from smoothmix.report.section import Section
 from smoothmix.report.sections.attacks import attacks
 from smoothmix.report.sections.confidence import confidence
 from smoothmix.report.sections.curves import curves
+from smoothmix.report.sections.gains import gains
 from smoothmix.report.sections.gallery import gallery
 from smoothmix.report.sections.radii import radii
 from smoothmix.report.sections.reading import reading
@@ -54,6 +55,7 @@ RESULTS: dict[str, MakeSection] = {
     "curves": curves,
     "confidence": confidence,
     "radii": radii,
+    "gains": gains,
     "attacks": attacks,
     "gallery": gallery,
     "training": training,
