@@ -78,6 +78,7 @@ COMMANDS: dict[str, list[tuple[object, ...]]] = {
         (*OWN, *DATA, "--out", FILE),
     ],
     "predict": [(*OWN, *DATA, "--n", 50), (H,), (*OWN, *DATA, "--noise", H)],
+    "attack": [(H,), (*OWN, "--data", H), ("--model", H)],
     "report": [(H, f"{H}2"), (f"{H}={FILE}",), (BROKEN,), (f"{H}/no",), (H, "--baseline", H)],
     "reproduce": [(H,), ("--logs", H)],
     "study confidence": [(H,), (f"{H}={H}",)],
