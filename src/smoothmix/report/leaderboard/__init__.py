@@ -1,4 +1,4 @@
-"""A tree of logs and runs as one page: `find` the files, `enter` their values, `render_board`."""
+"""A tree of logs and runs as one page: `find`, `make_board`, `render_board`."""
 
 from smoothmix.report.leaderboard.board import Board, Entry, make_board
 from smoothmix.report.leaderboard.files import Found, Unread, find
