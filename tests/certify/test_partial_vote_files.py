@@ -300,11 +300,19 @@ def test_an_extension_resumes_unfinished_images_and_keeps_the_name_of_the_weight
 def test_a_file_that_does_not_follow_from_its_votes_is_not_extended(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     certify_settings(IsBright(), images(), settings(HOW, RULES), path=path)
+    longer = with_stopping(HOW, Stopping(max_draws=5120))
     path.write_text(path.read_text().replace("1:", "12:"))
+    with pytest.raises(UsageError, match="cannot be extended: image 0: the row was edited"):
+        extend_dataset(IsBright(), images(), longer, path=path)
+    # Files of earlier versions have no digests, and show the edit by the votes alone.
+    lines = [line.rpartition("\t")[0] for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    toml = path.with_suffix(".toml")
+    text, found = re.subn(r"\[digests\]\n(.+\n)+", "", toml.read_text() + "\n")
+    assert found == 1
+    toml.write_text(text)
     with pytest.raises(UsageError, match="cannot be extended: image 0: has a class of 2 or more"):
-        extend_dataset(
-            IsBright(), images(), with_stopping(HOW, Stopping(max_draws=5120)), path=path
-        )
+        extend_dataset(IsBright(), images(), longer, path=path)
 
 
 def test_many_parts_may_be_held_at_once() -> None:

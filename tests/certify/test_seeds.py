@@ -204,7 +204,10 @@ def test_a_seed_is_derived_from_a_text(smoothmix: Run, tmp_path: Path) -> None:
     number = int.from_bytes(digest[:8], "big") >> 1
     assert smoothmix("certify", *QUICK, "--seed-from", text, "--out", "text.tsv").code == 0
     assert smoothmix("certify", *QUICK, "--seed", number, "--out", "number.tsv").code == 0
-    assert without_time(tmp_path / "text.tsv") == without_time(tmp_path / "number.tsv")
+    of_text = without_time(tmp_path / "text.tsv")
+    of_number = without_time(tmp_path / "number.tsv")
+    # The digests bind the rows to what the settings record, and only one has the text.
+    assert [row[:-1] for row in of_text] == [row[:-1] for row in of_number]
     settings = tomllib.loads((tmp_path / "text.toml").read_text())
     assert settings["certification"]["seed"] == {"number": number, "text": text}
     assert f"derived from the text {text!r}" in smoothmix("certificates", "verify", "text.tsv").out
