@@ -54,22 +54,14 @@ def load(
     logits in files with several outputs, and `normalisation` is put before the network of a file:
     the name of a data set, or a mean and a standard deviation for each channel.
     """
-    is_timm = name.startswith(timm_models.PREFIX)
-    is_pretrained = name.startswith(hugging_face.PREFIX)
-    require(
-        weights is None or is_timm, f"--weights does not go with {name}, which has weights itself"
+    _require_options_that_fit(
+        name, weights=weights, normalisation=normalisation, layout=layout, revision=revision
     )
-    require(
-        normalisation is None or not (is_timm or is_pretrained),
-        f"{name} brings its own normalisation: leave it out",
-    )
-    require(revision is None or is_pretrained, "a revision goes with models of the hub, hf:NAME")
-    require(layout == "nchw" or name.endswith(ONNX), "a layout goes with ONNX files")
-    if is_pretrained:
+    if name.startswith(hugging_face.PREFIX):
         return hugging_face.load_pretrained(
             name.removeprefix(hugging_face.PREFIX), revision=revision, allow_pickle=allow_pickle
         )
-    if is_timm:
+    if name.startswith(timm_models.PREFIX):
         path = None if weights is None else Path(weights)
         short = name.removeprefix(timm_models.PREFIX)
         return timm_models.load_timm(short, weights=path, num_classes=num_classes)
@@ -85,6 +77,28 @@ def load(
         f"{name!r} is no model that can be loaded: give hf:NAME, timm:NAME, or a file that ends "
         f"in {', '.join((ONNX, *PROGRAMS))}"
     )
+
+
+def _require_options_that_fit(
+    name: str,
+    *,
+    weights: Path | str | None,
+    normalisation: str | Statistics | None,
+    layout: Layout,
+    revision: str | None,
+) -> None:
+    """Refuse options that would have no effect on this kind of model."""
+    is_timm = name.startswith(timm_models.PREFIX)
+    is_pretrained = name.startswith(hugging_face.PREFIX)
+    require(
+        weights is None or is_timm, f"--weights does not go with {name}, which has weights itself"
+    )
+    require(
+        normalisation is None or not (is_timm or is_pretrained),
+        f"{name} brings its own normalisation: leave it out",
+    )
+    require(revision is None or is_pretrained, "a revision goes with models of the hub, hf:NAME")
+    require(layout == "nchw" or name.endswith(ONNX), "a layout goes with ONNX files")
 
 
 def _for_any_batch(model: nn.Module, output: Output | None, batch: int | None) -> nn.Module:
