@@ -13,6 +13,7 @@ import torch
 from scipy.stats import norm
 
 from smoothmix import data
+from smoothmix._process.signals import Stopped
 from smoothmix.certificates import Certification, Selection, read, recompute, verify
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
@@ -229,16 +230,20 @@ def test_time_that_is_up_leaves_a_valid_beginning(
     model: Linear, dataset: MemoryDataset, tmp_path: Path
 ) -> None:
     path, rules = tmp_path / "a.tsv", Stopping(max_draws=2048)
-    started = time.monotonic()
-    part = certify_dataset(
-        model,
-        dataset,
-        with_stopping(how(), rules),
-        path=path,
-        model_name="linear",
-        time_limit=TimeLimit(seconds=1.5),
-    )
-    assert time.monotonic() - started < 20
+    # A busy machine may not finish an image in that time. The same call then resumes its votes.
+    while not path.exists():
+        started = time.monotonic()
+        with suppress(Stopped):
+            certify_dataset(
+                model,
+                dataset,
+                with_stopping(how(), rules),
+                path=path,
+                model_name="linear",
+                time_limit=TimeLimit(seconds=1.5),
+            )
+        assert time.monotonic() - started < 20
+    part = read(path)
     assert part.missing
     assert verify(part).ok
     assert all(
