@@ -31,6 +31,9 @@ TESTED_ON_TRAINING = (
 )
 """A note on a run that every reader of its numbers must see."""
 
+UNLABELLED = -1
+"""The label of images whose true class is not known; no certificate of them counts as correct."""
+
 Settings = Mapping[str, Any]
 
 

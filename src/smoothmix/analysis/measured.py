@@ -231,6 +231,11 @@ def measure(source: Source | Path | str, *, paper_rounding: bool = False) -> Mea
     file = certificates.read(Path(source.path))
     if not file.rows:
         raise UsageError(f"{file.path}: has no certificates yet")
+    if file.settings is not None and not file.settings.labelled:
+        raise UsageError(
+            f"{file.path}: its images have no labels, so nothing is known of accuracy; the page "
+            "that `certify --images` wrote beside it shows what is certified"
+        )
     _require_votes_to_agree(file)
     config, training = _training_of(file)
     return from_file(

@@ -31,6 +31,8 @@ class Header:
     separator: str | None
     levels: int | None = None
     """Levels of the grid of the noise, from which the column `squared` follows."""
+    labelled: bool = True
+    """Whether the images have labels."""
 
     @property
     def has_votes(self) -> bool:
@@ -66,7 +68,7 @@ def parse(
         levels = settings.certification.levels
         _require_squared(header, path, on_grid=levels is not None)
         _require_digests(header, path, has_digests=settings.has_digests)
-        header = replace(header, levels=levels)
+        header = replace(header, levels=levels, labelled=settings.labelled)
     rows: list[Certificate] = []
     notes = header.notes
     line_of: dict[int, int] = {}
@@ -207,7 +209,8 @@ def _parse_line(line: str, header: Header, where: str) -> Certificate:
     try:
         if len(cells) != len(header.names):
             raise ValueError(f"{len(cells)} columns, where the header has {len(header.names)}")
-        return from_cells(dict(zip(header.names, cells, strict=True)), levels=header.levels)
+        named = dict(zip(header.names, cells, strict=True))
+        return from_cells(named, levels=header.levels, labelled=header.labelled)
     except ValueError as error:
         problem = str(error)
     if _known(_names(line, header.separator)) > 1:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothmix.certificates.certification import Certification
 from smoothmix.certificates.squared import squared_claim
+from smoothmix.config import UNLABELLED
 from smoothmix.errors import CertificateError
 from smoothmix.stats.binomial import ABSTAIN, NOBODY
 from smoothmix.stats.guarantees import SelectedVotes
@@ -171,14 +172,14 @@ def _certificate(
         squared = squared_claim(recorded_radius, levels=levels)
     # Without draws nothing is known. The class of a skipped wrong image is still shown, since such
     # an image counts for nothing.
-    skipped = image.drawn == 0 and selected != image.label
+    skipped = image.drawn == 0 and image.label not in (selected, UNLABELLED)
     predict = selected if certified or skipped else ABSTAIN
     return Certificate(
         idx=image.idx,
         label=image.label,
         predict=predict,
         radius=recorded_radius,
-        correct=predict == image.label,
+        correct=_is_correct(predict, image.label),
         seconds=image.seconds,
         p_lower=round_down(bound),
         n=image.drawn,
@@ -187,6 +188,11 @@ def _certificate(
         selection_counts=image.selection_counts,
         squared=squared,
     )
+
+
+def _is_correct(predict: int, label: int) -> bool:
+    # -1 stands for abstention too.
+    return predict == label and label != UNLABELLED
 
 
 def votes_of(row: Certificate) -> ImageVotes:
@@ -309,21 +315,29 @@ def _cohen_cells(row: Certificate) -> tuple[object, ...]:
     )
 
 
-def from_cells(cells: Mapping[str, str], *, levels: int | None = None) -> Certificate:
+def from_cells(
+    cells: Mapping[str, str], *, levels: int | None = None, labelled: bool = True
+) -> Certificate:
     """The row in a line's cells, given by column name; ValueError where a cell makes no sense.
 
-    With the `levels` of a grid, the column `squared` must follow from the radius.
+    With the `levels` of a grid, the column `squared` must follow from the radius. Unless
+    `labelled`, every label must be -1.
     """
+    least_label = 0
+    if not labelled:
+        least_label = UNLABELLED
     row = Certificate(
         idx=_whole(cells, "idx", least=0),
-        label=_whole(cells, "label", least=0),
+        label=_whole(cells, "label", least=least_label),
         predict=_whole(cells, "predict", least=ABSTAIN),
         radius=_number(cells, "radius", highest=LARGEST_RADIUS),
         correct=_truth(cells["correct"]),
         seconds=seconds_from(cells.get("time", "")),
         **_vote_cells(cells),  # type: ignore[arg-type]
     )
-    if row.correct != (row.predict == row.label):
+    if not labelled and row.label != UNLABELLED:
+        raise ValueError(f"label is {row.label}, but the images of this file have no labels (-1)")
+    if row.correct != _is_correct(row.predict, row.label):
         raise ValueError(
             f"correct is {int(row.correct)}, but the label is {row.label} "
             f"and the prediction {row.predict}"

@@ -71,6 +71,9 @@ class FileSettings:
     data_note: str = ""
     """What was missing, if only a part of the data set was available."""
 
+    labels: str = ""
+    """`none` where the images have no labels, and every row has the label -1."""
+
     num_classes: int
     """Classes of the network."""
 
@@ -126,6 +129,7 @@ class FileSettings:
             require(value >= 1, f"{name} must be at least 1, got {value}")
             require(value <= MOST_IMAGES, f"{name} must be at most {MOST_IMAGES:,}, got {value}")
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
+        require(self.labels in ("", "none"), f"labels must be none, got {self.labels[:40]!r}")
         for number in self.class_numbers:
             require(
                 0 <= number < self.num_classes,
@@ -143,6 +147,11 @@ class FileSettings:
         """The images that this file holds once it is complete."""
         number, count = parse_shard(self.shard)
         return range(0, self.images * self.skip, self.skip)[number - 1 :: count]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the images have labels."""
+        return self.labels != "none"
 
     @property
     def guarantee(self) -> Guarantee:

@@ -135,7 +135,12 @@ def file_settings(
     """
     certification = certification.in_whole_batches()
     certification.require_reach()
-    _check_labels(dataset, sampler.num_classes)
+    require(
+        dataset.labelled or not certification.skip_wrong,
+        "skip_wrong needs labels, and these images have none",
+    )
+    if dataset.labelled:
+        _check_labels(dataset, sampler.num_classes)
     # Images that cannot be certified by this noise are refused here too, as far as one shows it.
     check_noise(dataset.images([0]), certification.noise, [0])
     sampler.check_network(dataset.shape)
@@ -151,6 +156,7 @@ def file_settings(
         data_note=dataset.note or "",
         num_classes=sampler.num_classes,
         class_numbers=dataset.class_numbers,
+        labels="" if dataset.labelled else "none",
         skip=selection.skip,
         images=selection.images(len(dataset)),
         shard=selection.shard,

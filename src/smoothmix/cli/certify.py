@@ -35,6 +35,7 @@ from smoothmix.config import require
 if TYPE_CHECKING:
     from smoothmix.certificates import Certificates, Certification
     from smoothmix.certify.workers import Outcome
+    from smoothmix.data import Dataset
 
 NETWORK = NetworkOptions()
 IMAGES = ImageOptions()
@@ -42,6 +43,9 @@ ANYTIME = AnytimeOptions()
 SEEDS = SeedOptions()
 
 RADIUS_STEP = 0.25
+MOST_SHOWN = 50
+"""Images without labels that the terminal shows; the files have all."""
+
 LARGEST_SHOWN_RADIUS = 2.5
 """The summary shows certified accuracy at multiples of the step, up to this."""
 
@@ -111,7 +115,11 @@ def certify(
     shard_file = file_name(selection.shard, out, extend=anytime.extend)
     loaded = load_network(run, network)
     folder = loaded.folder or Path()
-    path = require_output(out or folder / (shard_file or "certificates.tsv"))
+    usual_name = "certificates.tsv"
+    if images.photos:
+        _require_for_photos(skip_wrong=skip_wrong, shard=shard, extend=anytime.extend)
+        usual_name = "images.tsv"
+    path = require_output(out or folder / (shard_file or usual_name))
     options = GuaranteeOptions(
         n0=n0,
         n=n,
@@ -150,8 +158,51 @@ def certify(
         engine=network.engine,
     )
     # The other processes of a job would print the same.
-    if current_world().is_main:
+    if not current_world().is_main:
+        return
+    if images.photos and outcome.file is not None:
+        show_photos(outcome.file, dataset)
+    else:
         show_outcome(outcome, radius=radius, maximum=images.maximum)
+
+
+def _require_for_photos(*, skip_wrong: bool, shard: str | None, extend: bool) -> None:
+    """Refuse options that images without labels do not go with."""
+    require(not skip_wrong, "--skip-wrong needs labels, and --images have none")
+    require(shard is None, "--shard goes with a data set, not with --images")
+    require(not extend, "--extend goes with a data set, not with --images")
+
+
+def show_photos(file: Certificates, dataset: Dataset) -> None:
+    """Print what is certified of images without labels, and write it as TSV, JSON and a page."""
+    from smoothmix._io.files import atomic_write
+    from smoothmix.data import FolderDataset
+    from smoothmix.report.contact_sheet import as_json, as_page, as_tsv, facts_of, photos_of
+
+    assert isinstance(dataset, FolderDataset)
+    photos = photos_of(file, dataset)
+    rows = []
+    for photo in photos[:MOST_SHOWN]:
+        answer = (photo.class_name, photo.radius)
+        if photo.abstained:
+            answer = ("abstained", "")
+        rows.append((photo.file, *answer))
+    table("certified images", ("file", "class", "radius"), rows)
+    if len(photos) > MOST_SHOWN:
+        show(f"and {len(photos) - MOST_SHOWN:,} more")
+    show(f"images were {dataset.note}")
+    base = file.path.with_suffix("")
+    contents = {
+        "table.tsv": as_tsv(photos),
+        "table.json": as_json(photos, facts_of(file)),
+        "contact.html": as_page(file, dataset),
+    }
+    for ending, content in contents.items():
+        beside = base.with_name(f"{base.name}.{ending}")
+        atomic_write(beside, content.encode("utf-8", "replace"))
+        echo(f"written: {beside}")
+    echo(f"certificates: {file.path}")
+    _show_missing(file, None)
 
 
 def show_outcome(outcome: Outcome, *, radius: float | None, maximum: int | None = None) -> None:
@@ -290,6 +341,8 @@ def predict(
     from smoothmix.certificates.selection import Selection
     from smoothmix.certify.predict import predict_dataset
     from smoothmix.cli.models import choose_data, choose_noise, choose_sigma, load_network
+    from smoothmix.data import FolderDataset
+    from smoothmix.report.contact_sheet import class_name
     from smoothmix.stats.binomial import require_enough_to_predict
 
     require(
@@ -310,17 +363,33 @@ def predict(
     if out is not None:
         require(not refuse_reserved(out).exists(), f"{out}: exists already; choose another --out")
     require_enough_to_predict(n, alpha=alpha)
+    names = tuple(str(index) for index in range(len(dataset)))
+    if images.photos:
+        assert isinstance(dataset, FolderDataset)
+        names = dataset.files
     right = 0
     abstained = 0
     with _lines_to(out) as stream:
-        print("idx", "label", "predict", "p_value", "counts", sep="\t", file=stream)
+        first = ("file", "class_name") if images.photos else ("idx", "label")
+        print(*first, "predict", "p_value", "counts", sep="\t", file=stream)
         for row in predict_dataset(smoothed, dataset, indices, n=n, alpha=alpha, seed=seed):
             votes = votes_text(sparse(row.counts, nobody=row.nobody))
-            cells = (row.idx, row.label, row.predict, f"{row.p_value:.3g}", votes)
-            print(*cells, sep="\t", file=stream, flush=True)
+            label = str(row.label)
+            if images.photos:
+                label = class_name(dataset.class_names, row.predict)
+            cells = (names[row.idx], label, row.predict, f"{row.p_value:.3g}", votes)
+            print(*map(_one_cell, cells), sep="\t", file=stream, flush=True)
             right += row.predict == row.label
             abstained += row.predict < 0
+    if images.photos:
+        echo(f"{counted(len(indices), 'image')} {dataset.note}, {abstained} abstained")
+        return
     echo(f"{right} of {len(indices)} right, {abstained} abstained")
+
+
+def _one_cell(value: object) -> str:
+    """A value as one cell: a file name may hold a tab or a line break."""
+    return " ".join(str(value).split())
 
 
 @contextmanager

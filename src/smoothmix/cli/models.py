@@ -228,6 +228,8 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
     """The requested data set, or that of the training."""
     from smoothmix import data
 
+    if options.photos:
+        return _photos(network, options.photos)
     name = options.data or network.data
     if name is None:
         raise UsageError("--data is needed: the data set of your network is not known")
@@ -243,6 +245,23 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
             f"the network was trained on these very images ({dataset.split} split)", stacklevel=2
         )
     return dataset
+
+
+def _photos(network: LoadedNetwork, places: Sequence[str]) -> Dataset:
+    """Images without labels, prepared as the network's training images."""
+    from smoothmix.data.photos import load_images
+
+    require(bool(network.shape), "--images needs a run that has recorded the shape of its images")
+    return load_images(
+        places,
+        shape=network.shape,
+        class_names=network.class_names or _numbers(network.num_classes or 0),
+        trained_on=network.data or "",
+    )
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    return tuple(str(number) for number in range(count))
 
 
 def as_trained(

@@ -98,12 +98,20 @@ class ImageOptions(DataOptions):
     maximum: Maximum = None
     """Stop after this many images."""
 
+    photos: Annotated[
+        list[str] | None, Parameter(name="--images", negative="", consume_multiple=True)
+    ] = None
+    """Images without labels instead of a data set: files, patterns, folders, or a .txt file with a
+    path in each line. They are scaled and cropped as the network's training images."""
+
     classes: Texts = None
     """The network's names for classes that the data set names otherwise, such as
     --classes cats=cat,dogs=dog."""
 
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
+        alone = self.data is None and self.classes is None
+        require(not self.photos or alone, "--images takes the place of --data and --classes")
         possible = self.maximum is None or self.maximum >= 1
         require(possible, f"max must be at least 1, got {self.maximum}")
 

@@ -70,6 +70,11 @@ def redraw_file(
     rows = choose_rows(file, options.redraw, seed=options.redraw_seed)
     settings = file.settings
     assert settings is not None, "choose_rows refuses files without settings"
+    require(
+        settings.labelled,
+        f"{path}: holds images without labels, whose files it does not name: run the same "
+        "`certify --images` with another --out, and compare the files",
+    )
     network = load_network(
         run,
         ModelOptions(

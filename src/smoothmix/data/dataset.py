@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix.config import UNLABELLED
 from smoothmix.data.augment import check_uniforms, flip_shift
 from smoothmix.errors import DataError, UsageError
 
@@ -103,6 +104,11 @@ class Dataset(ABC):
     def num_classes(self) -> int:
         """Number of classes, including those without images in this split."""
         return len(self.class_names)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the true classes are known."""
+        return bool((self.labels != UNLABELLED).any())
 
     def __len__(self) -> int:
         return len(self.labels)
