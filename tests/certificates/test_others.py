@@ -19,7 +19,7 @@ from tests.conftest import Run
 from tests.helpers.certification import run_settings
 
 SETTINGS = run_settings(maximum=3)
-HEADER = header_of(COLUMNS)
+HEADER = header_of(SETTINGS.columns)
 
 
 @pytest.mark.parametrize(

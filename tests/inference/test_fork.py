@@ -82,10 +82,17 @@ def test_a_thread_that_first_uses_torch_during_a_call_keeps_all_threads(four_thr
 def test_threads_that_open_and_close_at_the_same_time_keep_their_numbers(
     four_threads: None,
 ) -> None:
-    both_open = threading.Barrier(2)
+    used_torch = threading.Barrier(2, timeout=60)
+    both_open = threading.Barrier(2, timeout=60)
     first_closed = threading.Event()
 
+    def use_torch() -> None:
+        # A thread that uses torch for the first time while a limit is set may inherit it.
+        torch.get_num_threads()
+        used_torch.wait()
+
     def first() -> int:
+        use_torch()
         set_threads_of_this_thread(3)
         with one_thread_per_forward() as usual:
             assert usual == 3
@@ -94,10 +101,11 @@ def test_threads_that_open_and_close_at_the_same_time_keep_their_numbers(
         return torch.get_num_threads()
 
     def second() -> int:
+        use_torch()
         with one_thread_per_forward() as usual:
             assert usual == 4
             both_open.wait()
-            first_closed.wait()
+            assert first_closed.wait(timeout=60)
             # Another thread that ends must not lift the limit of this one.
             assert torch.get_num_threads() == 1
         return torch.get_num_threads()

@@ -122,7 +122,16 @@ def test_one_classifier_may_be_asked_by_many_threads(four_threads: None) -> None
         torch.rand(8, 1, 28, 28),
     )
     expected = smoothed.votes(images, n=600, seed=3)
+    used_torch = threading.Barrier(4)
+
+    def use_torch() -> None:
+        torch.get_num_threads()
+        used_torch.wait(timeout=60)
+
     with ThreadPoolExecutor(4) as pool:
+        # Threads that use torch for the first time while a limit is set may inherit it.
+        for job in [pool.submit(use_torch) for _ in range(4)]:
+            job.result()
         found = list(
             pool.map(
                 lambda i: smoothed.votes(images[i : i + 1], n=600, seed=3, index=[i]), range(8)

@@ -87,12 +87,13 @@ import sys
 from pathlib import Path
 from smoothmix import plots
 from smoothmix.analysis import from_file
+from smoothmix.analysis.sources import Source
 from smoothmix.certificates import Certificate
 from smoothmix.certificates.file import Certificates
 rows = tuple(
     Certificate(idx=i, label=1, predict=1, radius=r, correct=True) for i, r in enumerate([0.5, 1.5])
 )
-log = from_file(Certificates(Path("log"), rows), name="log", sigma=0.5)
+log = from_file(Certificates(Path("log"), rows), name="log", source=Source(path="log", sigma=0.5))
 plots.save_all([log], Path({str(tmp_path)!r}), "pdf")
 print(*sys.modules)
 """

@@ -66,8 +66,8 @@ def test_one_image_can_be_certified_again_as_the_page_says(
 ) -> None:
     monkeypatch.delenv(zoo.VARIABLE, raising=False)
     name = "mnist-1.00-gaussian"
-    argv = ("--max", 1, "--skip-wrong", "--out", "one.tsv", "--data-dir", shared_data)
-    assert smoothmix("certify", f"zoo:{name}", *argv).code == 0
+    argv = ("--noise", "gaussian", "--max", 1, "--skip-wrong", "--out", "one.tsv")
+    assert smoothmix("certify", f"zoo:{name}", *argv, "--data-dir", shared_data).code == 0
     (found,) = certificates.read(tmp_path / "one.tsv").rows
     expected = certificates.read(RESULTS / name / "certificates.tsv.xz").rows[0]
     assert (found.counts, found.selection_counts, found.radius) == (

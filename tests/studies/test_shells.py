@@ -17,7 +17,11 @@ def test_noises_have_the_moments_that_they_claim(name: str) -> None:
     noise = make_noise(name)
     draws = DrawRange(seed=5, domain=Domain.STUDY, item=0, first=0, count=1000)
     values = noise.sample(draws, (1000,), sigma=1.0).astype(np.float64)
-    for power, moment in [(1, 0.0), (2, 1.0), (3, 0.0), (4, noise.fourth_moment)]:
+    moments = {1: 0.0, 2: 1.0, 3: 0.0}
+    # Only the study of input-dependent noise needs the fourth, and it refuses noise on a grid.
+    if not np.isnan(noise.fourth_moment):
+        moments[4] = noise.fourth_moment
+    for power, moment in moments.items():
         assert abs((values**power).mean() - moment) < 4 * (values**power).std() / 1000
 
 
