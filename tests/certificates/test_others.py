@@ -12,7 +12,6 @@ from smoothmix import certificates
 from smoothmix._io.locks import exclusive, is_held
 from smoothmix.certificates import read, writing
 from smoothmix.certificates.file import header_of
-from smoothmix.certificates.row import COLUMNS
 from smoothmix.certificates.shards import split_run
 from smoothmix.errors import SmoothmixError, UsageError
 from tests.conftest import Run
