@@ -117,7 +117,7 @@ class Comparison:
         found = []
         for run in self.runs:
             look = looks.setdefault(run.base_name, len(looks))
-            # At one sigma the dash tells methods apart, too.
+            # At one sigma the dash distinguishes methods, too.
             dash = look if len(sigmas) == 1 else sigmas.index(run.sigma)
             found.append((look, dash))
         return found

@@ -261,7 +261,7 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     # Notes follow from the other settings, and weights are made by them.
     del table["notes"]
     del table["weights_sha256"]
-    # Earlier versions did not record them; the fingerprint of the data tells names apart.
+    # Earlier versions did not record them; the fingerprint of the data distinguishes names.
     del table["class_names"]
     recipe = table.pop("recipe")
     method = table.pop("method")

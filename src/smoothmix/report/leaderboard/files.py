@@ -21,7 +21,7 @@ from smoothmix.certificates.parse import parse
 from smoothmix.errors import SmoothmixError, UsageError, shown
 
 MOST_FILES = 20_000
-"""Files of a folder, and of an archive, that are looked at."""
+"""Files of a folder, and of an archive, that are considered."""
 
 LARGEST_ARCHIVE = 2**32
 """Bytes that the files of one archive may have together."""
