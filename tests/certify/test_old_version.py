@@ -42,6 +42,8 @@ BASE = (
     *("--seed", 3, "--skip", 100),
 )
 FIXED = ("--n", 20_000)
+SELECTION = 20
+"""Draws per row that are made again: the probes of that version prove little."""
 ANYTIME = ("--n", 20_000, "--mode", "anytime", "--radii", "0.5", "--tolerance", "0.01")
 EXTENDED = ("--mode", "anytime", "--extend")
 
@@ -89,7 +91,7 @@ def test_a_fixed_number_of_draws(smoothmix: Run, folder: Path, drawn: list[int])
     assert done.code == 0, done.err
     spent = sum(drawn)
     total = expected(smoothmix, folder, drawn, *FIXED)
-    assert spent == total - saved - len(rows) * 20_020, "no draw is made twice"
+    assert spent == total - saved - len(rows) * 20_000, "only selection draws are repeated"
     assert_same_rows(folder)
     assert old_files(folder) == [], "an unfinished row shows that they were ours"
     assert not journals(folder / "certificates.tsv")
@@ -119,7 +121,7 @@ def test_a_shard(smoothmix: Run, folder: Path, drawn: list[int], how: str) -> No
         assert done.code == 0, done.err
     spent = sum(drawn)
     total = expected(smoothmix, folder, drawn, *FIXED)
-    assert spent == total - saved - len(rows) * 20_020
+    assert spent == total - saved - len(rows) * 20_000
     assert_same_rows(folder)
     assert old_files(folder) == []
     assert not journals(folder / "certificates.tsv")
@@ -134,7 +136,7 @@ def test_votes_of_one_process_are_resumed_by_shards(
         assert smoothmix("certify", *BASE, *FIXED, "--shard", shard).code == 0
     spent = sum(drawn)
     total = expected(smoothmix, folder, drawn, *FIXED)
-    assert spent == total - saved - len(rows) * 20_020
+    assert spent == total - saved - len(rows) * 20_000
     assert_same_rows(folder)
     assert old_files(folder) == []
 
@@ -149,7 +151,7 @@ def test_an_extension(smoothmix: Run, folder: Path, drawn: list[int]) -> None:
     file = read(folder / "certificates.tsv")
     assert {row.n for row in file.rows} == {2560}
     assert verify(file).ok
-    assert spent == 10 * 2560 - max(saved, before)
+    assert spent == 10 * 2560 - max(saved, before) + 10 * SELECTION
     expected(smoothmix, folder, drawn, "--n", 2560, "--mode", "anytime")
     assert_same_rows(folder)
 

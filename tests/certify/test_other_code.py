@@ -16,6 +16,7 @@ from smoothmix.certificates.probes import short_probe_text
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.data import MemoryDataset
 from smoothmix.errors import CertificateError, UsageError
+from smoothmix.inference import prepare
 from smoothmix.inference.prepare import probe_images
 from smoothmix.stats.guarantees import FixedDraws
 
@@ -53,6 +54,16 @@ class Branches(Network):
         others = (brightness < low - 1e-3) | (brightness > high + 1e-3)
         logits = super().forward(x)
         return torch.where(others[:, None], -logits, logits)
+
+
+class Hidden(Network):
+    """Does something else for every input that is no probe image: no probe can show it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        probes = probe_images(SHAPE).flatten(1)
+        is_probe = (x.flatten(1)[:, None] == probes).all(2).any(1)
+        logits = super().forward(x)
+        return torch.where(is_probe[:, None], logits, -logits)
 
 
 class Drops(Network):
@@ -101,6 +112,24 @@ def test_other_code_with_the_same_weights_is_neither_continued_nor_merged(
     certify(network(), tmp_path / "2.tsv", shard="2/2")
     with pytest.raises(CertificateError, match="its code or its settings have changed"):
         merge([read(tmp_path / "1.tsv"), read(tmp_path / "2.tsv")])
+
+
+def test_votes_are_drawn_again_before_a_file_is_resumed_on_another_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as another_machine:
+        another_machine.setattr(prepare, "processor_of", lambda device: "another processor")
+        # One bit of rounding, as another processor may give.
+        scale = 1 + 2**-23
+        another_machine.setattr(Network, "forward", lambda self, x: self.head(x.flatten(1)) * scale)
+        certify(Network(), tmp_path / "c.tsv", maximum=2)
+        rows = (tmp_path / "c.tsv").read_bytes()
+
+    with pytest.raises(UsageError, match=r"image 0 says selection votes .* but the network gives"):
+        certify(Hidden(), tmp_path / "c.tsv", maximum=4)
+    assert (tmp_path / "c.tsv").read_bytes() == rows
+    certify(Network(), tmp_path / "c.tsv", maximum=4)
+    assert len(read(tmp_path / "c.tsv").rows) == 4
 
 
 @pytest.mark.filterwarnings("ignore:the network gives other logits each time")

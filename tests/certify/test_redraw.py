@@ -29,9 +29,9 @@ from smoothmix.certify.redraw import (
     Redraw,
     chance_missed,
     choose_rows,
-    is_rounding,
     open_recorded,
 )
+from smoothmix.certify.same_votes import is_rounding
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.inference.sampler import ImageDraws
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, GridNoise, Noise

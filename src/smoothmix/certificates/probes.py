@@ -150,8 +150,7 @@ def probe_difference(there: str, here: str) -> str:
         return "" if _close(old.short, new.short) else other
     if old.logits.shape != new.logits.shape or not _close(old.logits, new.logits):
         return other
-    same_bits = old.logits.tobytes() == new.logits.tobytes()
-    if same_bits or old.computed_on != new.computed_on:
+    if _same_bits(old, new) or old.computed_on != new.computed_on:
         return ""
     gap = float(np.abs(old.logits - new.logits).max())
     return (
@@ -159,6 +158,14 @@ def probe_difference(there: str, here: str) -> str:
         f"processor with the same software ({old.computed_on}): its code or its settings have "
         "changed"
     )
+
+
+def have_same_bits(there: str, here: str) -> bool:
+    """Whether two probes hold the same logits, all of them to the last bit."""
+    old = Probe(there)
+    new = Probe(here)
+    # An early version recorded less than this, which proves less.
+    return bool(old.logits.size) and _same_bits(old, new)
 
 
 def probe_deviation(there: str, here: str) -> float:
@@ -174,6 +181,10 @@ def probe_deviation(there: str, here: str) -> float:
     if not before.size or before.shape != now.shape or not before.any():
         return 0.0
     return float(np.abs(before - now).max() / np.abs(before).max())
+
+
+def _same_bits(old: Probe, new: Probe) -> bool:
+    return old.logits.tobytes() == new.logits.tobytes()
 
 
 def _close(there: NDArray[np.float32] | tuple[float, ...], here: object) -> bool:

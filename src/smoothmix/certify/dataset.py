@@ -26,6 +26,7 @@ from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import software_versions
 from smoothmix.certify.loop import DrawProgress, ImageToCertify, TimeLimit, certified_rows
+from smoothmix.certify.same_votes import require_same_votes
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import FUSED, Engine, require
 from smoothmix.data import Dataset
@@ -233,6 +234,8 @@ def certify_remaining(
     """Append the rows that a file lacks; `earlier` rows of an extension are drawn further."""
     settings = writer.settings
     remaining = writer.remaining
+    if remaining:
+        require_same_votes(writer.path, writer.done, writer.file_settings, sampler, dataset)
     import_old_votes(writer.path, writer.file_settings, journal)
     # Votes of other stopping rules could make an image stop later than in an undisturbed run; in
     # an extension that is what is wanted.

@@ -32,6 +32,7 @@ from smoothmix.certify.dataset import (
     unfinished,
 )
 from smoothmix.certify.loop import TimeLimit
+from smoothmix.certify.same_votes import require_same_votes
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
 from smoothmix.inference.sampler import Sampler
@@ -93,6 +94,7 @@ def _extend(
     journal = Journal(path, settings)
     assert old.settings is not None
     import_old_votes(path, old.settings, Journal(path, old.settings))
+    require_same_votes(path, old.rows, old.settings, sampler, dataset)
     earlier = {row.idx: row for row in old.rows}
     with writing(new, settings) as writer:
         certify_remaining(

@@ -1,10 +1,7 @@
 """Draw the votes of a certificate file again, and compare them with those on record.
 
-A radius can be checked against the votes of its row, but votes only against the network. Since
-noise is addressed, every vote can be drawn again: under the same weights, engine, precision and
-batch it is the same vote. Other hardware rounds differently, which can change the vote of a draw
-whose two highest logits are nearly equal. How many draws of a row are so close is counted, class
-by class: what these cannot explain is an edit.
+A radius can be checked against the votes of its row, but votes only against the network. What
+`same_votes` cannot explain by rounding is an edit.
 """
 
 from __future__ import annotations
@@ -17,26 +14,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from smoothmix._io.text import counted
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix.certificates import (
     Certificate,
     Certificates,
     FileSettings,
     Selection,
-    dense,
-    sparse,
     verify,
 )
-from smoothmix.certificates.probes import probe_deviation
-from smoothmix.certificates.row import votes_text
 from smoothmix.certificates.settings import differences
 from smoothmix.certify.dataset import engine_for, file_settings, open_classifier
-from smoothmix.config import Precision, require
+from smoothmix.certify.same_votes import compare_votes, near_tie_width
+from smoothmix.config import require
 from smoothmix.data import Dataset
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.inference.guards import check_images
@@ -45,12 +36,6 @@ from smoothmix.noise.streams import Domain
 
 EDITED_SHARE = 0.05
 """The share of edited rows for which the chance of missing all of them is reported."""
-
-NEAR_TIE: Mapping[Precision, float] = {"fp32": 1e-4, "bf16": 2.0**-6}
-"""Difference of the two highest logits, relative to the largest, that rounding may turn round."""
-
-DEVIATIONS = 4.0
-"""Near ties are wider if the probe's logits differ from those on record: so many differences."""
 
 PROBE_SECONDS = 0.5
 """How long the draws are timed that tell how long all will take."""
@@ -175,9 +160,7 @@ def open_recorded(
         engine=engine_for(settings),
     ) as sampler:
         _require_recorded(file, settings, sampler, dataset)
-        deviation = probe_deviation(settings.probe, sampler.probe)
-        narrowest = NEAR_TIE[settings.certification.precision]
-        yield sampler, max(narrowest, DEVIATIONS * deviation)
+        yield sampler, near_tie_width(settings, sampler.probe)
 
 
 def _require_recorded(
@@ -247,40 +230,12 @@ def _redrawn(
         if stop == 0:
             continue
         draws = ImageDraws(image=pixels, index=row.idx, domain=domain, start=0, stop=stop)
-        recorded = dense(counts, sampler.num_classes)
-        (again,) = sampler.tally([draws])
-        moved = int(np.abs(recorded - again).sum()) // 2
-        if not moved:
-            continue
-        differing += moved
-        ties = sampler.near_ties(draws, tolerance=near_tie)
-        if not is_rounding(recorded, again, ties):
-            problems.append(_edit(domain, counts, again, int(ties[0].sum())))
+        compared = compare_votes(sampler, draws, counts, near_tie=near_tie)
+        differing += compared.differing
+        if compared.problem:
+            problems.append(compared.problem)
     return RedrawnRow(
         idx=row.idx, draws=_draws_of(row), differing=differing, problems=tuple(problems)
-    )
-
-
-def is_rounding(
-    recorded: NDArray[np.int64], again: NDArray[np.int64], ties: NDArray[np.int64]
-) -> bool:
-    """Whether near ties explain that the recorded votes are not those that were drawn again.
-
-    `ties` counts the near ties by their first class and by their second: a class can lose the
-    votes of the first ones, and win those of the second ones.
-    """
-    can_lose, can_win = ties
-    return bool(np.all((recorded >= again - can_lose) & (recorded <= again + can_win)))
-
-
-def _edit(
-    domain: Domain, recorded: Mapping[int, int], again: NDArray[np.int64], near_ties: int
-) -> str:
-    purpose = "selection" if domain is Domain.SELECTION else "estimation"
-    drawn = votes_text(sparse(again[:-1], nobody=int(again[-1])))
-    return (
-        f"says {purpose} votes {votes_text(recorded)}, but the network gives {drawn}, and only "
-        f"{counted(near_ties, 'draw')} of them came near a tie"
     )
 
 
