@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 import smoothmix as sm
 from smoothmix import certificates, data
+from smoothmix.config import RunConfig
 from smoothmix.runs import zoo
 from smoothmix.runs.load import load_run
 from tests.conftest import ROOT, Run
@@ -30,6 +32,13 @@ def test_the_table_follows_from_the_certificates() -> None:
 def test_every_row_follows_from_its_votes(name: str, smoothmix: Run) -> None:
     result = smoothmix("certificates", "verify", RESULTS / name / "certificates.tsv.xz")
     assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_every_run_records_the_hash_of_its_weights(name: str) -> None:
+    recorded = RunConfig.load(RESULTS / name / "config.toml").weights_sha256
+    weights = (RESULTS / name / "checkpoint" / "weights.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == recorded
 
 
 avx512 = pytest.mark.skipif(
