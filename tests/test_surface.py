@@ -143,7 +143,8 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 PUBLIC = {
     "analysis": (
-        "Estimate Measured Seeds Source accuracy_bound average_certified_radius certified_accuracy "
+        "Candidate Choice Estimate Measured ObservedVotes Seeds Source accuracy_bound "
+        "average_certified_radius candidates certified_accuracy choice_grid choose radius_grid "
         "comparable_groups differences_by_image from_file lower_end mean means means_of measure "
         "on_common_images over_seeds paired_by_image paper_rounded parse_sources rounded_alike "
         "same_data same_images share share_at_least shared_images standard_deviation unique_names "
@@ -254,6 +255,7 @@ def test_the_public_names() -> None:
         "analysis",
         "certificates",
         "certify_dataset",
+        "choose",
         "data",
         "load_run",
         "measure",

@@ -17,7 +17,7 @@ from smoothmix.version import __version__
 
 if TYPE_CHECKING:
     from smoothmix import analysis, certificates, data, models, plots, presets
-    from smoothmix.analysis import measure
+    from smoothmix.analysis import choose, measure
     from smoothmix.certificates import Certification
     from smoothmix.certify.dataset import certify_dataset
     from smoothmix.certify.smoothed import Certified, Smoothed
@@ -56,6 +56,7 @@ _HOMES = {
     "Stability": "smoothmix.methods",
     "Stopping": "smoothmix.stats.anytime",
     "certify_dataset": "smoothmix.certify.dataset",
+    "choose": "smoothmix.analysis",
     "load_run": "smoothmix.runs.load",
     "measure": "smoothmix.analysis",
     "trust": "smoothmix.registry",
@@ -82,6 +83,7 @@ __all__ = [
     "analysis",
     "certificates",
     "certify_dataset",
+    "choose",
     "data",
     "load_run",
     "measure",

@@ -1,5 +1,7 @@
 """Certificate files as numbers: metrics, their intervals, and comparisons of files. No torch."""
 
+from smoothmix.analysis.choice import Candidate, Choice, ObservedVotes, candidates, choose
+from smoothmix.analysis.choice_grid import choice_grid, radius_grid
 from smoothmix.analysis.compare import (
     Seeds,
     comparable_groups,
@@ -27,13 +29,19 @@ from smoothmix.analysis.rounding import lower_end, paper_rounded
 from smoothmix.analysis.sources import Source, parse_sources
 
 __all__ = [
+    "Candidate",
+    "Choice",
     "Estimate",
     "Measured",
+    "ObservedVotes",
     "Seeds",
     "Source",
     "accuracy_bound",
     "average_certified_radius",
+    "candidates",
     "certified_accuracy",
+    "choice_grid",
+    "choose",
     "comparable_groups",
     "differences_by_image",
     "from_file",
@@ -47,6 +55,7 @@ __all__ = [
     "paired_by_image",
     "paper_rounded",
     "parse_sources",
+    "radius_grid",
     "rounded_alike",
     "same_data",
     "same_images",

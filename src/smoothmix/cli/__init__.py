@@ -24,6 +24,7 @@ from smoothmix.cli import (
     certify,
     data,
     importing,
+    plan,
     presets,
     quickstart,
     report,
@@ -61,6 +62,7 @@ app.command(quickstart.quickstart)
 app.command(train.train)
 app.command(certify.certify)
 app.command(certify.predict)
+app.command(plan.plan)
 app.command(attack.attack)
 app.command(report.report)
 app.command(reproduce.reproduce)
