@@ -161,7 +161,7 @@ PUBLIC = {
         "verify writing"
     ),
     "certify": (
-        "Certified Prediction Redraw Smoothed TimeLimit attack_dataset certify_dataset "
+        "Certified Prediction Redraw Resident Smoothed TimeLimit attack_dataset certify_dataset "
         "extend_dataset predict_dataset redraw_dataset"
     ),
     "data": (

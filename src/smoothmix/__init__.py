@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from smoothmix import analysis, certificates, data, models, plots, presets
     from smoothmix.analysis import choose, measure
     from smoothmix.certificates import Certification
+    from smoothmix.certify.certified import Certified
     from smoothmix.certify.dataset import certify_dataset
-    from smoothmix.certify.smoothed import Certified, Smoothed
+    from smoothmix.certify.smoothed import Smoothed
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import (
         Consistency,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Anytime": "smoothmix.stats.guarantees",
     "Certification": "smoothmix.certificates",
-    "Certified": "smoothmix.certify.smoothed",
+    "Certified": "smoothmix.certify.certified",
     "Smoothed": "smoothmix.certify.smoothed",
     "SmoothmixError": "smoothmix.errors",
     "Consistency": "smoothmix.methods",

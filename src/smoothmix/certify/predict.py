@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix.certify.smoothed import Smoothed, seed_or_fresh
+from smoothmix.certify.request import seed_or_fresh
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.data import Dataset
 from smoothmix.inference.guards import check_images, check_noise, warn_of_doubts
 from smoothmix.noise.streams import Domain

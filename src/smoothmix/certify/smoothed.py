@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import operator
+import asyncio
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothmix.certificates import Certificate, Certification, dense
+from smoothmix.certificates import Certification
 from smoothmix.certificates.seeds import Seed, generator_key, require_any_seed
+from smoothmix.certify.certified import Certified, as_tensors
 from smoothmix.certify.loop import ImageToCertify, certified_rows
+from smoothmix.certify.request import Request, image_numbers, seed_or_fresh, timed_guarantee
+from smoothmix.certify.resident import Resident
 from smoothmix.config import (
     Engine,
     Precision,
@@ -26,7 +30,6 @@ from smoothmix.config import (
     require_sigma,
     require_whole,
 )
-from smoothmix.errors import UsageError
 from smoothmix.inference.guards import check_images, check_network, check_noise, doubts
 from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.prepare import prepare_network
@@ -36,40 +39,14 @@ from smoothmix.models.black_box import Arrays, BlackBox, LabelsOf
 from smoothmix.models.hugging_face import load_pretrained
 from smoothmix.models.outputs import Output, with_output
 from smoothmix.models.outside import forwards_at_once
-from smoothmix.noise import GRID, GridNoise, Noise, fresh_seed, make_noise
+from smoothmix.noise import GRID, GridNoise, Noise, make_noise
 from smoothmix.noise.streams import Domain
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.binomial import predicted, require_enough_to_predict
-from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
+from smoothmix.stats.guarantees import Guarantee
 
 NOISE_THREADS = 8
 """Most threads that make noise for a network on another device, whose forward passes take turns."""
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Certified:
-    """The certificates of a batch, one entry per image."""
-
-    prediction: Tensor
-    """The certified class, or -1 where the classifier abstains."""
-    radius: Tensor
-    """L2 distance within which the prediction cannot change; 0 where the classifier abstains."""
-    squared: Tensor | None
-    """With grid noise, the largest certified sum of squared differences of pixels as integers; -1
-    where nothing is certified. None with other noise."""
-    p_lower: Tensor
-    """Lower confidence bound on the probability of the selected class."""
-    counts: Tensor
-    """Estimation votes by class."""
-    draws: Tensor
-    """Estimation draws: the votes, and the draws that voted for no class."""
-    selected: Tensor
-    """The class that the selection draws chose."""
-    selection_counts: Tensor
-    """Selection votes by class."""
-    seed: int
-    """The seed that gives the same votes again."""
 
 
 @final
@@ -256,10 +233,26 @@ class Smoothed:
                 # Nobody waits for batches that were left over by an error.
                 workers.shutdown(wait=True, cancel_futures=True)
 
+    @contextmanager
+    def resident(self, shape: Sequence[int]) -> Iterator[Resident]:
+        """The classifier open and warm for images of one shape, for many calls and threads.
+
+        What `certify` does before its first draw is then done once: use it in a service, or
+        wherever time is short.
+        """
+        # Each call has noise of its own seed.
+        with self.open(shape, seed=0) as sampler:
+            resident = Resident(self, sampler, tuple(shape))
+            try:
+                yield resident
+            finally:
+                resident.turns.wait()
+
     def certify(
         self,
         images: Tensor,
         *,
+        seconds: float | None = None,
         n0: int | None = None,
         n: int | None = None,
         alpha: float | None = None,
@@ -282,15 +275,75 @@ class Smoothed:
         images for the noise (0, 1, ... by default): an image gets the same votes in any batch under
         the same seed and number. Give each batch of a larger set its own numbers (or its own seed):
         otherwise their certificates share noise, and err together.
+
+        With `seconds`, or `Stopping(seconds=...)`, what holds by then is returned: `draws` and
+        `finished` tell how far each image came. Certificates then have the anytime guarantee. A
+        batch starts only if it can end in time, and one that was started is counted. Images whose
+        time ran out before they had draws abstain. Opening the network takes a part of the time:
+        `resident` does it once for many calls.
         """
+        began = time.monotonic()
+        request = self.request(
+            images,
+            seconds=seconds,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            seed=seed,
+            index=index,
+            stopping=stopping,
+            guarantee=guarantee,
+        )
+        if request.seconds is not None:
+            with self.resident(images.shape[1:]) as resident:
+                return resident.answer(request, began=began)
+        return self._all_draws(request)
+
+    async def acertify(
+        self,
+        images: Tensor,
+        *,
+        seconds: float | None = None,
+        n0: int | None = None,
+        n: int | None = None,
+        alpha: float | None = None,
+        seed: int | None = None,
+        index: Sequence[int] | None = None,
+        stopping: Stopping | None = None,
+        guarantee: Guarantee | None = None,
+    ) -> Certified:
+        """The same as `certify`, in a thread: the event loop goes on meanwhile."""
+        return await asyncio.to_thread(
+            self.certify,
+            images,
+            seconds=seconds,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            seed=seed,
+            index=index,
+            stopping=stopping,
+            guarantee=guarantee,
+        )
+
+    def request(
+        self,
+        images: Tensor,
+        *,
+        seconds: float | None,
+        n0: int | None,
+        n: int | None,
+        alpha: float | None,
+        seed: int | None,
+        index: Sequence[int] | None,
+        stopping: Stopping | None,
+        guarantee: Guarantee | None,
+    ) -> Request:
+        """The arguments of `certify` after all checks."""
         drawn_with = seed_or_fresh(seed)
-        if guarantee is None:
-            guarantee = _made_guarantee(n0=n0, n=n, alpha=alpha, stopping=stopping)
-        else:
-            require(
-                (n0, n, alpha, stopping) == (None, None, None, None),
-                "a guarantee has its own n0, n, alpha and stopping rules: leave these out",
-            )
+        guarantee, seconds = timed_guarantee(
+            n0=n0, n=n, alpha=alpha, stopping=stopping, guarantee=guarantee, seconds=seconds
+        )
         certification = Certification(
             sigma=self.sigma,
             guarantee=guarantee,
@@ -299,16 +352,26 @@ class Smoothed:
             batch=self.batch,
         )
         certification.require_reach()
-        floats = self._checked(images)
+        return Request(
+            images=self._checked(images),
+            numbers=image_numbers(index, images),
+            certification=certification,
+            seed=drawn_with,
+            seconds=seconds,
+        )
+
+    def _all_draws(self, request: Request) -> Certified:
+        """Certify the images of a request that takes as long as it takes."""
         batch = []
-        for number, pixels in zip(_image_numbers(index, images), floats, strict=True):
+        for number, pixels in zip(request.numbers, request.images, strict=True):
             # The true class is not known here; 0 stands for it, and no result depends on it.
             batch.append(ImageToCertify(index=number, label=0, pixels=pixels))
-        with self.open(images.shape[1:], seed=drawn_with) as sampler:
-            checked_positions(sampler.network, images.shape[1:], certification)
-            rows = list(certified_rows(sampler, batch, certification))
+        shape = request.images.shape[1:]
+        with self.open(shape, seed=request.seed) as sampler:
+            checked_positions(sampler.network, shape, request.certification)
+            rows = list(certified_rows(sampler, batch, request.certification))
         on_grid = isinstance(self.distribution, GridNoise)
-        return _as_tensors(rows, self.num_classes, drawn_with, on_grid=on_grid)
+        return as_tensors(rows, self.num_classes, request.seed, on_grid=on_grid)
 
     def predict(
         self,
@@ -334,7 +397,7 @@ class Smoothed:
         require_whole("n", n)
         require(n >= 1, f"n must be at least 1, got {n}")
         floats = self._checked(images)
-        numbers = _image_numbers(index, images)
+        numbers = image_numbers(index, images)
         votes = []
         with self.open(images.shape[1:], seed=seed_or_fresh(seed)) as sampler:
             for number, image in zip(numbers, floats, strict=True):
@@ -357,72 +420,5 @@ class Smoothed:
             check_noise(images, self.distribution, range(len(images)))
             found = list(doubts(self.sigma, images))
         for doubt in found:
-            warnings.warn(doubt, stacklevel=3)
+            warnings.warn(doubt, stacklevel=4)
         return images
-
-
-def _made_guarantee(
-    *, n0: int | None, n: int | None, alpha: float | None, stopping: Stopping | None
-) -> Guarantee:
-    """The guarantee of these numbers; those that are None are as by default."""
-    numbers: dict[str, Any] = {}
-    for name, value in (("n0", n0), ("alpha", alpha)):
-        if value is not None:
-            numbers[name] = value
-    if stopping is not None:
-        require(
-            n is None or n == stopping.max_draws,
-            "with stopping, an image gets at most max_draws, which is "
-            f"{stopping.max_draws:,} there: leave out n={n}",
-        )
-        return Anytime(stopping, **numbers)
-    if n is not None:
-        numbers["n"] = n
-    return FixedDraws(**numbers)
-
-
-def seed_or_fresh(seed: int | None) -> int:
-    """The seed, or one that nobody could have prepared an input for."""
-    if seed is None:
-        return fresh_seed()
-    return seed
-
-
-def _image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:
-    if index is None:
-        return range(len(images))
-    # operator.index takes whole numbers of any library, such as those in a tensor.
-    try:
-        numbers = [operator.index(i) for i in index]
-    except TypeError:
-        raise UsageError(f"index must hold whole numbers, got {index!r}") from None
-    require(
-        len(numbers) == len(images),
-        f"index numbers {len(numbers)} images, but there are {len(images)}",
-    )
-    # Numbers are part of the generator's counter, which has 64 bits for them.
-    require(all(0 <= i < 2**64 for i in numbers), "index must be zero or more, and less than 2**64")
-    return numbers
-
-
-def _as_tensors(
-    rows: Sequence[Certificate], num_classes: int, seed: int, *, on_grid: bool
-) -> Certified:
-    # Without the last column, which counts the votes for nobody.
-    counts = np.stack([dense(row.counts, num_classes) for row in rows])[:, :-1]
-    selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])[:, :-1]
-    squared = None
-    if on_grid:
-        claims = [-1 if row.squared is None else row.squared for row in rows]
-        squared = torch.tensor(claims)
-    return Certified(
-        prediction=torch.tensor([row.predict for row in rows]),
-        radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
-        squared=squared,
-        p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
-        counts=torch.from_numpy(counts.copy()),
-        draws=torch.tensor([row.n for row in rows]),
-        selected=torch.tensor([row.selected for row in rows]),
-        selection_counts=torch.from_numpy(selection_counts.copy()),
-        seed=seed,
-    )

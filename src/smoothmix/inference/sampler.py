@@ -112,7 +112,7 @@ class Sampler:
         their draws. If it returns true, batches that have not started are left out: the votes are
         then those of the first so many batches.
         """
-        self._require_own_process()
+        self.require_own_process()
         images = [draws.image.detach().resolve_neg().to("cpu", torch.float32) for draws in ranges]
         batches = list(self._batches(ranges))
 
@@ -132,6 +132,16 @@ class Sampler:
         finally:
             _cancel(futures)
         return counts
+
+    def votes_of_batch(self, draws: ImageDraws) -> NDArray[np.int64]:
+        """The votes of one batch as in `votes`, drawn in the calling thread.
+
+        The draws start at a multiple of `batch`, and there are at most so many. The thread must
+        have limited torch to one thread, as the workers have.
+        """
+        self.require_own_process()
+        image = draws.image.detach().resolve_neg().to("cpu", torch.float32)
+        return self._batch_votes(image, draws, draws.start, draws.stop)
 
     def near_ties(self, draws: ImageDraws, *, tolerance: float) -> NDArray[np.int64]:
         """How many draws have two highest logits that are nearly equal.
@@ -160,7 +170,8 @@ class Sampler:
         draws = ImageDraws(image=black, index=0, domain=Domain.SELECTION, start=0, stop=2)
         self._piece_votes(black, draws, 0, min(2, self.batch))
 
-    def _require_own_process(self) -> None:
+    def require_own_process(self) -> None:
+        """Refuse to draw in a child of the process that has the worker threads."""
         # Work for threads that do not exist would wait for ever.
         if os.getpid() != self.process:
             raise UsageError(

@@ -70,6 +70,10 @@ class Stopping:
     record it; `smoothmix certify` uses `FORESIGHT`.
     """
 
+    seconds: float | None = None
+    """Time for a whole call of `Smoothed.certify`, which then returns what holds. Guarantees and
+    files hold no time: the command line has --seconds for it."""
+
     def __post_init__(self) -> None:
         several = isinstance(self.radii, Iterable) and not isinstance(self.radii, str)
         require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")

@@ -359,6 +359,15 @@ class Anytime(Guarantee):
     stopping: Stopping
     """When an image has had enough draws. The rules cost power, never validity."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Files would record it, and nobody could tell how much of it was left.
+        require(
+            self.stopping.seconds is None,
+            "seconds is the time of one call, and no part of a guarantee: give it to "
+            "Smoothed.certify",
+        )
+
     @property
     def max_draws(self) -> int:
         return self.stopping.max_draws

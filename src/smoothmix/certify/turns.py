@@ -1,0 +1,306 @@
+"""Images that share the worker threads of one sampler by turns, each until its own deadline.
+
+A batch that was started is always finished and counted. Whether a further one starts depends on the
+clock, on how long batches took, and on votes that are counted already; never on draws in flight.
+The votes of an image are those of its first so many draws, in their fixed order, whatever happens.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Literal, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothmix.certificates import Certificate, Certification
+from smoothmix.certify.active import ActiveImage
+from smoothmix.certify.schedule import have_enough, next_check, rows_of
+from smoothmix.inference.sampler import ImageDraws, Sampler
+from smoothmix.noise.streams import Domain
+
+Ended = Literal["", "enough", "deadline", "cancelled"]
+"""Why drawing for an image has ended; empty while it has not."""
+
+REMEMBERED_BATCHES = 40
+"""How many batches the estimate of the next one rests on."""
+
+LEAST_SECONDS = 1e-9
+"""No draw is faster."""
+
+SLOW_BATCH = 0.9
+"""The estimate is the time that this share of them stayed below."""
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class TimedImage:
+    """An image that is certified until a deadline, with what is counted so far."""
+
+    image: ActiveImage
+    certification: Certification
+    """With a guarantee that holds at any time, in whole batches."""
+    seed: int = field(repr=False)
+    """Key of the noise."""
+    deadline: float = math.inf
+    """When drawing must have ended, by `time.monotonic`."""
+    done: Future[TimedImage] = field(default_factory=Future, repr=False)
+    """Gets the image itself once drawing has ended."""
+    ended: Ended = ""
+    cancelled: bool = False
+    in_flight: int = 0
+    """Batches that are being drawn."""
+    started: dict[Domain, int] = field(default_factory=dict)
+    """Draws that were started, by their domain."""
+    early: dict[tuple[Domain, int], NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    """Votes of batches that ended before one that started earlier: they are counted after it."""
+
+    @property
+    def selected(self) -> bool:
+        """Whether all selection draws are counted."""
+        return bool(self.image.selection.sum() >= self.certification.guarantee.n0)
+
+    def votes(self, domain: Domain) -> NDArray[np.int64]:
+        """The votes that are counted, by class."""
+        if domain is Domain.SELECTION:
+            return self.image.selection
+        return self.image.votes
+
+
+@final
+class Turns:
+    """Gives every image a batch in turn, on as many threads as its sampler has."""
+
+    def __init__(self, sampler: Sampler, shape: tuple[int, ...]) -> None:
+        self._sampler = sampler
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._waiting: deque[TimedImage] = deque()
+        """All images whose drawing has not ended; the first has the next turn."""
+        self._in_flight = 0
+        self._pace = Pace()
+        self._warm_up(shape)
+
+    @property
+    def active(self) -> int:
+        """Images that are being drawn for."""
+        return len(self._waiting)
+
+    def seconds(self, draws: int) -> float:
+        """How long a batch of so many draws takes here, by the latest batches."""
+        with self._lock:
+            return self._pace.seconds(draws)
+
+    def start(self, work: TimedImage) -> None:
+        """Begin to draw for an image; `work.done` tells when it has ended."""
+        self._sampler.require_own_process()
+        with self._lock:
+            # In front: it has had nothing yet. Its later turns come in order.
+            self._waiting.appendleft(work)
+        self._go_on()
+
+    def end_at(self, deadline: float) -> None:
+        """Move the deadlines of all images that end later to this one."""
+        with self._lock:
+            for work in self._waiting:
+                work.deadline = min(work.deadline, deadline)
+        self._go_on()
+
+    def cancel(self, work: TimedImage) -> None:
+        """Start no further batch for an image: nobody waits for it."""
+        with self._lock:
+            work.cancelled = True
+        self._go_on()
+
+    def wait(self) -> None:
+        """Wait until no image is left."""
+        with self._lock:
+            self._idle.wait_for(lambda: not self._waiting)
+
+    def _warm_up(self, shape: tuple[int, ...]) -> None:
+        """Run every thread once, and learn how long a batch takes while all of them are busy."""
+        size = self._sampler.batch
+        draws = ImageDraws(
+            image=torch.zeros(shape), index=0, domain=Domain.SELECTION, start=0, stop=size
+        )
+
+        def seconds_of_one(_: int) -> float:
+            began = time.monotonic()
+            self._sampler.votes_of_batch(draws)
+            return time.monotonic() - began
+
+        # The first pass of each thread copies the network and makes tables of the noise.
+        for _ in range(2):
+            taken = list(self._sampler.workers.map(seconds_of_one, range(self._sampler.threads)))
+        self._pace.warm = max(taken) / size
+
+    def _go_on(self) -> None:
+        """Start batches on all free threads, and end the images that get no more."""
+        with self._lock:
+            while self._in_flight < self._sampler.threads and self._start_one():
+                pass
+            ended = self._remove_ended()
+            if not self._waiting:
+                self._idle.notify_all()
+        # Outside of the lock: whoever waits may start the next image at once.
+        for work in ended:
+            work.done.set_result(work)
+
+    def _start_one(self) -> bool:
+        """Start the batch of the next image that may have one; False if there is none."""
+        for work in list(self._waiting):
+            draws = self._next_draws(work)
+            if draws is None or not self._is_time_for(work, draws.stop - draws.start):
+                continue
+            self._waiting.remove(work)
+            self._waiting.append(work)
+            work.started[draws.domain] = draws.stop
+            work.in_flight += 1
+            self._in_flight += 1
+            self._sampler.workers.submit(self._draw, work, draws)
+            return True
+        return False
+
+    def _next_draws(self, work: TimedImage) -> ImageDraws | None:
+        """The draws that an image needs next; None if it has enough, or must wait for a batch."""
+        if work.cancelled or work.ended:
+            return None
+        guarantee = work.certification.guarantee
+        domain = Domain.SELECTION
+        most = guarantee.n0
+        if work.selected:
+            domain = Domain.ESTIMATION
+            most = guarantee.max_draws
+        start = work.started.get(domain, 0)
+        if start >= most:
+            return None
+        return ImageDraws(
+            image=work.image.pixels,
+            index=work.image.index,
+            domain=domain,
+            start=start,
+            stop=min(start + self._sampler.batch, most),
+        )
+
+    def _is_time_for(self, work: TimedImage, draws: int) -> bool:
+        return time.monotonic() + self._pace.seconds(draws) <= work.deadline
+
+    def _draw(self, work: TimedImage, draws: ImageDraws) -> None:
+        """Draw one batch and count it, in a worker thread."""
+        began = time.monotonic()
+        try:
+            votes = replace(self._sampler, seed=work.seed).votes_of_batch(draws)
+        except BaseException as error:  # noqa: BLE001 - a network is anyone's code
+            self._fail(work, error)
+            return
+        with self._lock:
+            taken = time.monotonic() - began
+            self._pace.add(taken / (draws.stop - draws.start))
+            work.early[draws.domain, draws.start] = votes
+            work.in_flight -= 1
+            work.image.seconds += taken
+            self._in_flight -= 1
+            self._count(work, draws.domain)
+        self._go_on()
+
+    def _count(self, work: TimedImage, domain: Domain) -> None:
+        """Count the votes of batches in the order of their draws, and see whether they do."""
+        total = work.votes(domain)
+        # In order: which batch ends first might depend on its draws.
+        while (domain, int(total.sum())) in work.early:
+            total += work.early.pop((domain, int(total.sum())))
+        image = work.image
+        if domain is Domain.SELECTION or image.drawn < image.next_check:
+            return
+        image.next_check = next_check(image.drawn, work.certification)
+        (enough,) = have_enough([image], work.certification)
+        if enough:
+            work.ended = "enough"
+
+    def _fail(self, work: TimedImage, error: BaseException) -> None:
+        with self._lock:
+            self._in_flight -= 1
+            # Two of its batches may fail at once.
+            is_first = work in self._waiting
+            if is_first:
+                self._waiting.remove(work)
+        if is_first:
+            work.done.set_exception(error)
+        self._go_on()
+
+    def _remove_ended(self) -> list[TimedImage]:
+        """The images that have nothing in flight and get no further batch."""
+        ended = []
+        for work in list(self._waiting):
+            if work.in_flight > 0:
+                continue
+            if work.cancelled:
+                work.ended = "cancelled"
+            draws = self._next_draws(work)
+            if draws is not None and self._is_time_for(work, draws.stop - draws.start):
+                continue
+            if draws is not None:
+                work.ended = "deadline"
+                # Nothing was in the way but an estimate, which one slow batch may have spoilt.
+                if not work.started and time.monotonic() < work.deadline:
+                    self._pace.forget_one()
+            elif not work.ended:
+                work.ended = "enough"
+            self._waiting.remove(work)
+            ended.append(work)
+        return ended
+
+    def row(self, work: TimedImage) -> Certificate:
+        """What is certified by the votes that are counted now."""
+        with self._lock:
+            image = replace(
+                work.image, selection=work.image.selection.copy(), votes=work.image.votes.copy()
+            )
+        (row,) = rows_of([image], work.certification)
+        if not work.selected:
+            # Without all selection draws no class is selected.
+            return replace(row, selected=None)
+        return row
+
+
+@final
+@dataclass(kw_only=True)
+class Pace:
+    """How long a draw takes: the time that most of the latest batches stayed below."""
+
+    warm: float = 0.0
+    """Seconds per draw after warming up: what is left when all else is forgotten."""
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+
+    def add(self, seconds_per_draw: float) -> None:
+        """Take a batch into account."""
+        self.latest.append(seconds_per_draw)
+
+    def forget_one(self) -> None:
+        """Forget the slowest batch, or a load that is gone would keep every batch from starting."""
+        if self.latest:
+            self.latest.remove(max(self.latest))
+        else:
+            self.warm = max(LEAST_SECONDS, self.warm / 2)
+
+    def seconds(self, draws: int) -> float:
+        """How long a batch of so many draws takes.
+
+        >>> pace = Pace(warm=0.001)
+        >>> pace.seconds(100)
+        0.1
+        >>> pace.add(0.002)
+        >>> pace.seconds(100)
+        0.2
+        """
+        if not self.latest:
+            return self.warm * draws
+        ordered = sorted(self.latest)
+        position = min(len(ordered) - 1, int(SLOW_BATCH * len(ordered)))
+        return ordered[position] * draws
