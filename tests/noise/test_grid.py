@@ -144,7 +144,7 @@ def completed(search: Search, u: list[int]) -> tuple[list[int], list[bool]]:
     words = np.array(u, dtype=np.uint64)
     prefixes = (words >> np.uint64(48)).astype(np.uint16)
     rests = words & np.uint64(2**48 - 1)
-    numbers, ambiguous = search.complete(prefixes, rests)
+    numbers, ambiguous = search.complete(search.table[prefixes], rests)
     return numbers.tolist(), ambiguous.tolist()
 
 
@@ -180,14 +180,13 @@ def test_ambiguous_draws_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = Search.complete
 
     def at_threshold(
-        self: Search, prefixes: NDArray[np.uint16], rests: NDArray[np.uint64]
+        self: Search, codes: NDArray[np.int16], rests: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         rests = rests.copy()
         for position in (0, rests.size - 1):
-            inside = self.values[self.below[prefixes[position]]]
-            rests[position] = inside & np.uint64(2**48 - 1)
+            rests[position] = self.first_rest[int(codes[position]) - self.first_code]
         seen.append(rests)
-        return complete(self, prefixes, rests)
+        return complete(self, codes, rests)
 
     monkeypatch.setattr(Search, "complete", at_threshold)
     noisy = noise.noisy_images(image, draws, sigma=0.5)
@@ -233,7 +232,7 @@ def test_images_off_the_grid_are_refused(pixel: float) -> None:
 
 def test_sums_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     def far_out(
-        self: Search, prefixes: NDArray[np.uint16], rests: NDArray[np.uint64]
+        self: Search, codes: NDArray[np.int16], rests: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         signs = np.where(np.arange(rests.size) % 2, 1, -1)
         return (signs * 5000).astype(np.int32), np.zeros(rests.size, dtype=np.bool_)

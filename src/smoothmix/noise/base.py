@@ -102,8 +102,16 @@ class Noise(ABC):
         noise *= np.float32(sigma)
         return noise
 
-    def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Noisy:
-        """The image with each of these draws added to it."""
+    def noisy_images(
+        self, image: Pixels, draws: DrawRange, *, sigma: float, out: Pixels | None = None
+    ) -> Noisy:
+        """The image with each of these draws added to it.
+
+        They are written into `out` [count, channels, height, width] if it is given, whatever its
+        layout in memory is.
+        """
         pixels = self.sample(draws, image.shape, sigma=sigma)
-        pixels += image
-        return Noisy(pixels, np.empty(0, dtype=np.int64))
+        if out is None:
+            out = pixels
+        np.add(pixels, image, out=out)
+        return Noisy(out, np.empty(0, dtype=np.int64))

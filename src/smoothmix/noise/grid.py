@@ -21,7 +21,7 @@ import math
 import threading
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -36,8 +36,7 @@ from smoothmix.noise.philox import (
     WORDS_PER_BLOCK,
     Address,
     Words,
-    contiguous_blocks,
-    scattered_blocks,
+    block_runs,
 )
 from smoothmix.noise.streams import DrawRange, Pixels
 from smoothmix.noise.thresholds import BITS, LARGEST, Thresholds
@@ -53,6 +52,7 @@ PREFIXES = 2**PREFIX_BITS
 PREFIXES_PER_WORD = BITS // PREFIX_BITS
 PREFIXES_PER_BLOCK = PREFIXES_PER_WORD * WORDS_PER_BLOCK
 REST_BITS = BITS - PREFIX_BITS
+LARGEST_REST = 2**REST_BITS - 1
 
 # The second word of the counter. Streams of other noise have their number there, which never
 # reaches 2**63: grid noise shares no random number with them, not even under the same seed.
@@ -62,11 +62,8 @@ REST_PART = 2**63 + 1
 PIXELS_PER_CHUNK = 2**15
 """So many pixels are looked up at a time: their arrays and the table fit into the cache."""
 
-PIXELS_PER_PIECE = 2**20
-"""So many pixels are completed at a time, which limits the memory that this takes."""
-
-DENSE = 1 / 12
-"""Where more pixels need further bits, all of their draw's words are made and some are used."""
+PIXELS_PER_PIECE = 2**19
+"""So many pixels are completed at a time: their sums fit into the cache as well."""
 
 TOLERANCE = 2 * float(np.finfo(np.float32).eps)
 """Floats this near to a grid point count as on it: other libraries divide with other rounding."""
@@ -102,10 +99,22 @@ class GridNoise(NormalRadius):
     def clip(self, sigma: float) -> int:
         """k: noisy pixels are clipped to [-k, k + 1], which is k units beyond black and white."""
         self._check(sigma)
-        return max(1, math.ceil(6 * Fraction(sigma)))
+        return clip_of(sigma)
 
     def levels_of(self, image: Pixels) -> Integers:
         """The integers a of an image with pixels a / levels; other images are refused."""
+        pixels = np.asarray(image)
+        if pixels.dtype == np.float32 and pixels.size and 0 <= pixels.min() <= pixels.max() <= 1:
+            # Nearly all images have the floats of their integers, which is quick to see.
+            quotients = np.rint(pixels * np.float32(self.levels))
+            integers: Integers = quotients.astype(np.int32)
+            quotients /= np.float32(self.levels)
+            if np.array_equal(quotients, pixels):
+                return integers
+        return self._nearest_levels(pixels)
+
+    def _nearest_levels(self, image: NDArray[Any]) -> Integers:
+        """The same for images in other floats, or by other rounding."""
         pixels = np.asarray(image, dtype=np.float64)
         nearest = np.rint(np.clip(pixels, 0, 1) * self.levels)
         # Comparisons with NaN are false, so that it is refused as well.
@@ -129,19 +138,22 @@ class GridNoise(NormalRadius):
             return "grid noise"
         return f"grid noise ({self.levels} levels)"
 
-    def noisy_images(self, image: Pixels, draws: DrawRange, *, sigma: float) -> Noisy:
+    def noisy_images(
+        self, image: Pixels, draws: DrawRange, *, sigma: float, out: Pixels | None = None
+    ) -> Noisy:
+        self._check(sigma)
         base = self.levels_of(image)
-        k = self.clip(sigma)
-        bounds = (-k * self.levels, (k + 1) * self.levels)
-        return self._scaled_sums(base, draws, sigma, bounds)
+        search = prepared_search(float(sigma), self.levels)
+        return scaled_sums(base, draws, search, bounds_of(search.thresholds), out=out)
 
     def sample(self, draws: DrawRange, shape: tuple[int, ...], *, sigma: float) -> Pixels:
         """The noise alone, J / levels without clipping; only attacks add it as floats."""
         self._check(sigma)
+        base = np.zeros(shape, dtype=np.int32)
+        search = prepared_search(float(sigma), self.levels)
         # No J lies so far out.
         limit = 16 * MAX_SPREAD
-        base = np.zeros(shape, dtype=np.int32)
-        return self._scaled_sums(base, draws, sigma, (-limit, limit)).pixels
+        return scaled_sums(base, draws, search, (-limit, limit)).pixels
 
     def fill(self, generator: Generator, out: Pixels) -> None:
         """Refused: on a grid, noise of one sigma is no multiple of noise of another."""
@@ -157,62 +169,102 @@ class GridNoise(NormalRadius):
             f"got {sigma:g}",
         )
 
-    def _scaled_sums(
-        self, base: Integers, draws: DrawRange, sigma: float, bounds: tuple[int, int]
-    ) -> Noisy:
-        """(base + J) / levels, clipped, for each of the draws."""
-        search = prepared_search(float(sigma), self.levels)
-        pixels = np.empty((draws.count, base.size), dtype=np.float32)
-        ambiguous = []
-        per_piece = max(1, PIXELS_PER_PIECE // base.size)
-        for start in range(0, draws.count, per_piece):
-            count = min(per_piece, draws.count - start)
-            piece = replace(draws, first=draws.first + start, count=count)
-            target = pixels[start : start + count]
-            found = fill_piece(target, base.ravel(), piece, search, bounds, levels=self.levels)
-            ambiguous.append(start + found)
-        positions = np.concatenate([np.empty(0, dtype=np.int64), *ambiguous])
-        return Noisy(pixels.reshape(draws.count, *base.shape), positions)
+
+def bounds_of(thresholds: Thresholds) -> tuple[int, int]:
+    """The least and the largest sum of pixel and noise after clipping."""
+    k = clip_of(thresholds.sigma)
+    return -k * thresholds.levels, (k + 1) * thresholds.levels
 
 
-def fill_piece(
-    target: Pixels,
+@lru_cache(maxsize=64)
+def clip_of(sigma: float) -> int:
+    """k: noisy pixels are clipped to [-k, k + 1], by the exact value of sigma."""
+    return max(1, math.ceil(6 * Fraction(sigma)))
+
+
+def scaled_sums(
     base: Integers,
     draws: DrawRange,
     search: Search,
     bounds: tuple[int, int],
     *,
-    levels: int,
-) -> Positions:
-    """Write noisy pixels into `target` [draws, pixels], and return which draws are ambiguous."""
+    out: Pixels | None = None,
+) -> Noisy:
+    """(base + J) / levels, clipped, for each of the draws."""
+    if out is None:
+        out = np.empty((draws.count, *base.shape), dtype=np.float32)
+    levels = search.thresholds.levels
+    ambiguous = [np.empty(0, dtype=np.int64)]
+    per_piece = max(1, PIXELS_PER_PIECE // base.size)
+    for start in range(0, draws.count, per_piece):
+        count = min(per_piece, draws.count - start)
+        piece = replace(draws, first=draws.first + start, count=count)
+        sums, found = integer_sums(base.ravel(), piece, search, bounds)
+        write_floats(sums.reshape(count, *base.shape), out[start : start + count], levels)
+        ambiguous.append(start + found)
+    return Noisy(out, np.concatenate(ambiguous))
+
+
+def write_floats(integers: NDArray[np.integer[Any]], target: Pixels, levels: int) -> None:
+    """Write integers / levels, each by one division of exact numbers.
+
+    These are the floats that data sets make of 8-bit pixels.
+    """
+    if target.flags.c_contiguous:
+        # Numpy divides floats fastest. In chunks, they are still in the cache when it does.
+        per_chunk = max(1, PIXELS_PER_CHUNK // integers[0].size)
+        for start in range(0, len(integers), per_chunk):
+            chunk = target[start : start + per_chunk]
+            chunk[...] = integers[start : start + per_chunk]
+            chunk /= np.float32(levels)
+        return
+    # Where the layout is another one, such as channels last, a second pass would cost more.
+    np.divide(integers, np.float32(levels), out=target, dtype=np.float32, casting="unsafe")
+
+
+def integer_sums(
+    base: Integers, draws: DrawRange, search: Search, bounds: tuple[int, int]
+) -> tuple[NDArray[np.integer[Any]], Positions]:
+    """base + J, clipped, as an array [draws, pixels], and which of the draws are ambiguous."""
     size = base.size
+    sums = np.empty((draws.count, size), dtype=search.table.dtype)
+    positions, codes = look_up(sums, base.astype(sums.dtype), draws, search)
+    draw = positions // size
+    noise, is_ambiguous = search.complete(codes, draw_rests(draws, draw, size))
+    noise += base[positions - draw * size]
+    # Prefixes that decide never lead beyond 4.3 sigma: only these sums can need clipping.
+    sums.reshape(-1)[positions] = noise.clip(*bounds)
+    return sums, np.unique(draw[np.flatnonzero(is_ambiguous)])
+
+
+def look_up(
+    sums: NDArray[np.integer[Any]],
+    base: NDArray[np.integer[Any]],
+    draws: DrawRange,
+    search: Search,
+) -> tuple[Positions, NDArray[np.integer[Any]]]:
+    """Write base + J by the prefix of each pixel.
+
+    Where the prefix does not decide J, the sum is wrong. The positions of these pixels are
+    returned, and the codes of their prefixes.
+    """
+    count, size = sums.shape
     blocks_per_draw = -(-size // PREFIXES_PER_BLOCK)
     address = Address(draws.seed, PREFIX_PART, draws.item, int(draws.domain))
     generator = address.generator(draws.first * blocks_per_draw)
     per_chunk = max(1, PIXELS_PER_CHUNK // size)
-    scratch = np.empty((per_chunk, size), dtype=search.table.dtype)
-    narrow_base = base.astype(search.table.dtype)
     positions = []
-    undecided_prefixes = []
-    for start in range(0, draws.count, per_chunk):
-        count = min(per_chunk, draws.count - start)
-        prefixes = next_prefixes(generator, count, blocks_per_draw, size)
+    codes = []
+    for start in range(0, count, per_chunk):
+        chunk = sums[start : start + per_chunk]
+        prefixes = next_prefixes(generator, len(chunk), blocks_per_draw, size)
         # The mode spares a check: no prefix lies outside of the table.
-        sums = search.table.take(prefixes, out=scratch[:count], mode="clip")
-        undecided = np.flatnonzero(sums == search.undecided)
+        search.table.take(prefixes, out=chunk, mode="clip")
+        undecided = np.flatnonzero(chunk < search.codes_end)
         positions.append(start * size + undecided)
-        undecided_prefixes.append(prefixes[np.divmod(undecided, size)])
-        sums += narrow_base
-        write_floats(sums, target[start : start + count], levels)
-    draw, pixel = np.divmod(np.concatenate(positions), size)
-    rests = draw_rests(draws, draw, size)
-    noise, ambiguous = search.complete(np.concatenate(undecided_prefixes), rests)
-    # Prefixes that decide never lead beyond 4.3 sigma: only these sums can need clipping.
-    clipped = np.clip(base[pixel] + noise, *bounds)
-    floats = np.empty(clipped.shape, dtype=np.float32)
-    write_floats(clipped, floats, levels)
-    target[draw, pixel] = floats
-    return np.unique(draw[ambiguous])
+        codes.append(chunk.reshape(-1)[undecided])
+        chunk += base
+    return np.concatenate(positions), np.concatenate(codes)
 
 
 def next_prefixes(
@@ -225,15 +277,6 @@ def next_prefixes(
     return prefixes.reshape(count, blocks_per_draw * PREFIXES_PER_BLOCK)[:, :size]
 
 
-def write_floats(integers: NDArray[np.integer[Any]], target: Pixels, levels: int) -> None:
-    """Write integers / levels, each by one division of exact numbers.
-
-    These are the floats that data sets make of 8-bit pixels.
-    """
-    target[...] = integers
-    target /= np.float32(levels)
-
-
 @dataclass(frozen=True, eq=False)
 class Search:
     """J by the bits of u, for one sigma and one number of levels."""
@@ -244,22 +287,73 @@ class Search:
     """The thresholds, each with its exact prefix; later bits have the error of `thresholds`."""
 
     table: NDArray[np.integer[Any]]
-    """J by prefix, or `undecided`."""
+    """J by prefix, or a code: a number below `codes_end`, for prefixes that do not decide J."""
 
-    undecided: int
-    """Stands in the table for prefixes that do not decide J."""
+    first_code: int
+    """The code of the first prefix that does not decide J. The next one's is greater by 1."""
+
+    undecided: NDArray[np.uint64]
+    """These prefixes, in the order of their codes."""
 
     below: Positions
-    """By prefix, how many thresholds have a smaller one; at the end, how many there are."""
+    """By code, how many thresholds have a smaller prefix."""
+
+    inside: Positions
+    """By code, how many thresholds have this prefix: at least one."""
+
+    @property
+    def codes_end(self) -> int:
+        """The number after the last code."""
+        return self.first_code + self.undecided.size
+
+    @cached_property
+    def first_rest(self) -> Words:
+        """By code, the further bits of the first threshold with this prefix."""
+        rests: Words = self.values[self.below] & np.uint64(LARGEST_REST)
+        return rests
+
+    @cached_property
+    def first_noise(self) -> Integers:
+        """By code, J below that threshold."""
+        return (self.thresholds.lowest + self.below).astype(np.int32)
+
+    @cached_property
+    def has_several(self) -> NDArray[np.bool_]:
+        """By code, whether more than one threshold has this prefix."""
+        return self.inside > 1
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the thresholds have no error, and the usual prefix has a single one."""
+        return self.thresholds.margin == 0 and bool(np.median(self.inside) == 1)
 
     def complete(
-        self, prefixes: NDArray[np.uint16], rests: Words
+        self, codes: NDArray[np.integer[Any]], rests: Words
     ) -> tuple[Integers, NDArray[np.bool_]]:
-        """J of each u that has this prefix and these further bits, and whether u is ambiguous."""
-        u = (prefixes.astype(np.uint64) << np.uint64(REST_BITS)) | rests
+        """J of each u with the prefix of a code and these further bits; whether u is ambiguous."""
+        index = codes.astype(np.int64) - self.first_code
+        if not self.is_plain:
+            low = self.below[index]
+            u = self._u(index, rests)
+            return self._checked(u, count_up_to(self.values, u, low, low + self.inside[index]))
+        # One comparison decides where a prefix has a single threshold.
+        threshold = self.first_rest[index]
+        noise = self.first_noise[index] + (rests >= threshold)
+        is_ambiguous = rests == threshold
+        several = np.flatnonzero(self.has_several[index])
+        if several.size:
+            u = self._u(index[several], rests[several])
+            count = np.searchsorted(self.values, u, side="right")
+            noise[several], is_ambiguous[several] = self._checked(u, count)
+        return noise, is_ambiguous
+
+    def _u(self, index: Positions, rests: Words) -> Words:
+        u: Words = (self.undecided[index] << np.uint64(REST_BITS)) | rests
+        return u
+
+    def _checked(self, u: Words, count: Positions) -> tuple[Integers, NDArray[np.bool_]]:
+        """J by the number of `values` up to each u, and whether u is ambiguous."""
         values = self.values
-        buckets = prefixes.astype(np.int64)
-        count = count_up_to(values, u, self.below[buckets], self.below[buckets + 1])
         # The first threshold is 0, so that there always is one up to u.
         margin = np.uint64(self.thresholds.margin)
         near_lower = u - values[count - 1] <= margin
@@ -297,17 +391,36 @@ def _search(sigma: float, levels: int) -> Search:
     values = exact_prefixes(thresholds)
     starts = np.arange(1, PREFIXES, dtype=np.uint64) << np.uint64(REST_BITS)
     inner = np.searchsorted(values, starts, side="left")
-    below = np.concatenate([[0], inner, [values.size]])
+    below = np.concatenate([[0], inner])
+    inside = np.diff(below, append=values.size)
     # A prefix decides J if no threshold begins with it.
-    is_decided = below[:-1] == below[1:]
-    numbers = thresholds.lowest + below[:-1]
-    # Short integers are faster, where they hold all sums with pixels.
+    undecided = np.flatnonzero(inside)
+    table, first_code = coded_table(thresholds, thresholds.lowest + below, undecided)
+    return Search(
+        thresholds=thresholds,
+        values=values,
+        table=table,
+        first_code=first_code,
+        undecided=undecided.astype(np.uint64),
+        below=below[undecided],
+        inside=inside[undecided],
+    )
+
+
+def coded_table(
+    thresholds: Thresholds, numbers: Positions, undecided: Positions
+) -> tuple[NDArray[np.integer[Any]], int]:
+    """The numbers by prefix, with codes below all of them in place of some; the first code."""
+    # Short integers are faster, where they hold the codes and all sums with pixels.
     dtype: type[np.int16] | type[np.int32] = np.int16
-    if thresholds.highest + levels > np.iinfo(np.int16).max:
+    limits = np.iinfo(dtype)
+    largest = thresholds.highest + thresholds.levels
+    if largest > limits.max or limits.min + undecided.size > thresholds.lowest:
         dtype = np.int32
-    undecided = int(np.iinfo(dtype).min)
-    table: NDArray[Any] = np.where(is_decided, numbers, undecided).astype(dtype)
-    return Search(thresholds, values, table, undecided, below)
+    first_code = int(np.iinfo(dtype).min)
+    table: NDArray[Any] = numbers.astype(dtype)
+    table[undecided] = first_code + np.arange(undecided.size)
+    return table, first_code
 
 
 def exact_prefixes(thresholds: Thresholds) -> Words:
@@ -331,18 +444,13 @@ def draw_rests(draws: DrawRange, draw: Positions, size: int) -> Words:
     """
     blocks_per_draw = -(-size // WORDS_PER_BLOCK)
     address = Address(draws.seed, REST_PART, draws.item, int(draws.domain))
-    # The number of each among those of its draw.
-    per_draw = np.bincount(draw, minlength=draws.count)
-    rank = np.arange(draw.size) - np.repeat(np.cumsum(per_draw) - per_draw, per_draw)
-    block, word = np.divmod(rank, WORDS_PER_BLOCK)
-    if draw.size > DENSE * draws.count * size:
-        first = draws.first * blocks_per_draw
-        words = contiguous_blocks(address, first, draws.count * blocks_per_draw)
-        position = (draw * blocks_per_draw + block) * WORDS_PER_BLOCK + word
-        return words[position] >> np.uint64(PREFIX_BITS)
-    # Each block is computed once, for its first word.
-    is_first = word == 0
-    numbers = (draws.first + draw[is_first]) * blocks_per_draw + block[is_first]
-    blocks = scattered_blocks(address, numbers.astype(np.uint64))
-    rests: Words = blocks[word, np.cumsum(is_first) - 1] >> np.uint64(PREFIX_BITS)
+    pixels = np.bincount(draw, minlength=draws.count)
+    # Every draw takes whole blocks, the first ones of its own.
+    blocks = -(-pixels // WORDS_PER_BLOCK)
+    starts = (draws.first + np.arange(draws.count)) * blocks_per_draw
+    words = block_runs(address, starts, blocks)
+    # The position of each pixel among all of them, and the words that earlier draws left over.
+    unused = WORDS_PER_BLOCK * blocks - pixels
+    skipped = np.cumsum(unused) - unused
+    rests: Words = words[np.arange(draw.size) + skipped[draw]] >> np.uint64(PREFIX_BITS)
     return rests

@@ -14,6 +14,7 @@ from numpy.random import Philox
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
+Positions = NDArray[np.int64]
 
 WORD = 2**64
 
@@ -23,10 +24,15 @@ ROUNDS = 10
 MULTIPLIERS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
 KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
+FEW_RUNS = 48
+"""So few runs of blocks, or..."""
+
+LONG_RUN = 48
+"""...runs of so many blocks are made faster by moving numpy's generator than all at once."""
+
 LOW_HALF = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
-MULTIPLIERS_LOW = MULTIPLIERS & LOW_HALF
-MULTIPLIERS_HIGH = MULTIPLIERS >> HALF
+MULTIPLIER_HALVES = np.stack([MULTIPLIERS & LOW_HALF, MULTIPLIERS >> HALF])[:, None]
 
 
 def key_words(seed: int) -> tuple[int, int]:
@@ -60,6 +66,34 @@ def contiguous_blocks(address: Address, first: int, count: int) -> Words:
     return words
 
 
+def block_runs(address: Address, starts: Positions, counts: Positions) -> Words:
+    """The words of several runs of blocks one after the other, each in the order of its blocks."""
+    total = int(counts.sum())
+    if not total:
+        return np.empty(0, dtype=np.uint64)
+    if starts.size <= FEW_RUNS or total >= LONG_RUN * starts.size:
+        return _runs_by_numpy(address, starts, counts)
+    # The position of each block within its run.
+    offset = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
+    blocks = np.repeat(starts, counts) + offset
+    return scattered_blocks(address, blocks.astype(np.uint64)).T.reshape(-1)
+
+
+def _runs_by_numpy(address: Address, starts: Positions, counts: Positions) -> Words:
+    """`block_runs` with numpy's generator, moved from each run to the next one."""
+    words = np.empty(WORDS_PER_BLOCK * int(counts.sum()), dtype=np.uint64)
+    generator = address.generator(int(starts[0]))
+    at = int(starts[0])
+    written = 0
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        generator.advance(start - at)
+        run = generator.random_raw(WORDS_PER_BLOCK * count)
+        words[written : written + run.size] = run
+        written += run.size
+        at = start + count
+    return words
+
+
 def scattered_blocks(address: Address, blocks: Words) -> Words:
     """The words of the blocks with these numbers, as an array [4, number of blocks].
 
@@ -72,30 +106,58 @@ def scattered_blocks(address: Address, blocks: Words) -> Words:
     odd[0] = address.part
     even[1] = address.item
     odd[1] = address.domain
-    key = key_words(address.seed)
-    for _ in range(ROUNDS):
-        high, low = _multiply(even)
+    product = _Product(blocks.size)
+    low = np.empty_like(odd)
+    for key in round_keys(address.seed):
+        product.multiply(even, low=low)
         # Each half gets the product of the other one.
-        even = high[::-1] ^ odd
-        even ^= np.array(key, dtype=np.uint64)[:, None]
-        odd = low[::-1]
-        key = ((key[0] + KEY_STEPS[0]) % WORD, (key[1] + KEY_STEPS[1]) % WORD)
+        np.bitwise_xor(product.high[::-1], odd, out=even)
+        even ^= key
+        odd, low = low[::-1], odd
     return np.stack([even[0], odd[0], even[1], odd[1]])
 
 
-def _multiply(words: Words) -> tuple[Words, Words]:
-    """The upper and the lower 64 bits of the words times their multipliers, by 32-bit halves."""
-    word_high = words >> HALF
-    word_low = words & LOW_HALF
-    # No sum below exceeds 64 bits: (2**32 - 1)**2 + 2 * (2**32 - 1) = 2**64 - 1.
-    middle = word_low * MULTIPLIERS_LOW
-    middle >>= HALF
-    middle += word_high * MULTIPLIERS_LOW
-    word_low *= MULTIPLIERS_HIGH
-    word_low += middle & LOW_HALF
-    word_low >>= HALF
-    middle >>= HALF
-    word_high *= MULTIPLIERS_HIGH
-    word_high += middle
-    word_high += word_low
-    return word_high, words * MULTIPLIERS
+def round_keys(seed: int) -> Words:
+    """The keys of all rounds, as an array [rounds, 2, 1]."""
+    steps = np.arange(ROUNDS, dtype=np.uint64)[:, None] * np.array(KEY_STEPS, dtype=np.uint64)
+    # Sums of 64-bit integers wrap around, as they should.
+    keys: Words = steps + np.array(key_words(seed), dtype=np.uint64)
+    return keys[:, :, None]
+
+
+class _Product:
+    """Two rows of words times their multipliers, as 128 bits.
+
+    The memory is used again for every product. For few words, calls of numpy are what takes time:
+    one of them makes the four products of halves.
+    """
+
+    def __init__(self, columns: int) -> None:
+        # By the halves of the multiplier and of the word, lower ones first.
+        self._products = np.empty((2, 2, 2, columns), dtype=np.uint64)
+        self._halves = np.empty((2, 2, columns), dtype=np.uint64)
+        self._scratch = np.empty((2, columns), dtype=np.uint64)
+
+    @property
+    def high(self) -> Words:
+        """The upper 64 bits of the last product."""
+        high: Words = self._products[1, 1]
+        return high
+
+    def multiply(self, words: Words, *, low: Words) -> None:
+        """Compute `high`, and write the lower 64 bits into `low`."""
+        np.bitwise_and(words, LOW_HALF, out=self._halves[0])
+        np.right_shift(words, HALF, out=self._halves[1])
+        np.multiply(self._halves, MULTIPLIER_HALVES, out=self._products)
+        np.multiply(words, MULTIPLIERS, out=low)
+        lowest, middle, other_middle, highest = self._products.reshape(4, 2, -1)
+        # No sum below exceeds 64 bits: (2**32 - 1)**2 + 2 * (2**32 - 1) = 2**64 - 1.
+        lowest >>= HALF
+        middle += lowest
+        np.bitwise_and(middle, LOW_HALF, out=self._scratch)
+        other_middle += self._scratch
+        # Both middle products at once.
+        middles = self._products.reshape(4, 2, -1)[1:3]
+        middles >>= HALF
+        highest += middle
+        highest += other_middle
