@@ -16,6 +16,7 @@ import torch
 
 from smoothmix import data, methods, presets
 from smoothmix._process.world import World
+from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, UsageError
 from smoothmix.networks import noisy
@@ -25,8 +26,8 @@ from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network, load_run
 from smoothmix.runs.options import TrainingOptions
-from smoothmix.training.checkpoint import load_state
-from smoothmix.training.metrics import Listeners
+from smoothmix.training.checkpoint import State, load_state
+from smoothmix.training.metrics import EpochMetrics, Listeners
 from smoothmix.training.run import open_run
 from smoothmix.training.trainer import Trainer
 from tests.conftest import Run, command
@@ -348,3 +349,40 @@ def test_a_run_keeps_every_setting_of_its_method(tiny: RunConfig, tmp_path: Path
         "official",
         1,
     )
+
+
+def test_listeners_are_called_as_documented_and_change_no_weight(
+    tiny: RunConfig, tmp_path: Path
+) -> None:
+    config = replace(tiny, recipe=replace(tiny.recipe, epochs=2))
+    steps = []
+    epochs = []
+    resumed = []
+
+    def on_epoch(metrics: EpochMetrics) -> None:
+        epochs.append(metrics.epoch)
+        # As a listener may: it certifies, and draws random numbers of torch's.
+        images = trainer.test.images(range(2))
+        Smoothed(trainer.model, sigma=0.5, num_classes=10).certify(images, n=50)
+        torch.rand(3)
+        if metrics.epoch == 1:
+            raise ConnectionError("the tracker is away")
+
+    def on_resume(state: State) -> None:
+        # Training changes it from here on.
+        resumed.append((state.epoch, state.step))
+
+    listeners = Listeners(on_step=steps.append, on_epoch=on_epoch, on_resume=on_resume)
+    folder = tmp_path / "heard"
+    with (
+        pytest.raises(ConnectionError),
+        open_run(config, folder, listeners=listeners) as trainer,
+    ):
+        trainer.run()
+    with open_run(config, folder, listeners=listeners) as trainer:
+        trainer.run()
+    assert [state.step for state in steps] == 2 * list(range(1, 6))
+    assert [state.epoch for state in steps] == [0] * 5 + [1] * 5
+    assert epochs == [1, 2]
+    assert resumed == [(1, 0)]
+    assert state_hash(load_run(folder)[1]) == train(config, tmp_path / "alone")
