@@ -16,11 +16,27 @@ from smoothmix.errors import UsageError
 Precision = Literal["fp32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
-Engine = Literal["auto", "eager"]
-"""What runs a network: `auto` the fastest way to the same logits, `eager` its code as written."""
-ENGINES: tuple[Engine, ...] = ("auto", "eager")
+EngineName = Literal["auto", "eager", "fused", "compiled", "openvino", "onnxruntime"]
+"""What runs a network: `auto` a fast way to the same logits, `eager` its code as written."""
+ENGINE_NAMES: tuple[EngineName, ...] = (
+    "auto",
+    "eager",
+    "fused",
+    "compiled",
+    "openvino",
+    "onnxruntime",
+)
 FUSED = "torch-cpu-fused"
 """Recorded name of the engine that fuses BatchNorm, ReLU and additions with convolutions."""
+RECORDED_ENGINES: Mapping[EngineName, str] = {
+    "eager": "torch-cpu",
+    "fused": FUSED,
+    "compiled": "torch-cpu-compiled",
+    "openvino": "openvino-cpu",
+    # `onnxruntime` alone is what runs a network that comes as an ONNX file.
+    "onnxruntime": "onnxruntime-cpu",
+}
+"""What certificate files record for each engine where weights are in float32 on a processor."""
 Fidelity = Literal["official", "paper"]
 FIDELITIES: tuple[Fidelity, ...] = ("official", "paper")
 PAPER_RECIPE: Mapping[str, bool] = {"nesterov": True, "late_drops": False}
@@ -223,7 +239,23 @@ def require_seed(seed: int) -> None:
 
 def require_engine(engine: str) -> None:
     """Refuse an unknown engine."""
-    require(engine in ENGINES, f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
+    require(
+        engine in ENGINE_NAMES,
+        f"engine must be one of {', '.join(ENGINE_NAMES)}, got {engine!r}",
+    )
+
+
+def recorded_engine(record: str) -> EngineName:
+    """The engine to ask for, so that a network runs as it did for a file.
+
+    >>> recorded_engine("torch-cpu-fused"), recorded_engine("torch-cuda-tf32")
+    ('fused', 'eager')
+    """
+    for name, recorded in RECORDED_ENGINES.items():
+        if recorded == record:
+            return name
+    # A GPU, weights of another type, or a network that torch does not run.
+    return "eager"
 
 
 def require_precision(precision: str) -> None:

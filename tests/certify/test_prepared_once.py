@@ -8,7 +8,7 @@ import pytest
 
 import smoothmix
 from smoothmix.certify import smoothed
-from smoothmix.inference.prepare import PreparedNetwork
+from smoothmix.inference.prepared import PreparedNetwork
 from tests.conftest import Run
 from tests.helpers.certification import OPTIONS, put_network
 

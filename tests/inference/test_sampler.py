@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from smoothmix.certify.smoothed import Smoothed
-from smoothmix.config import Engine, Precision
+from smoothmix.config import EngineName, Precision
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_images, doubts
 from smoothmix.inference.sampler import Sampler
@@ -32,7 +32,7 @@ def sampler(
     batch: int = 64,
     seed: int = 0,
     precision: Precision = "fp32",
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> AbstractContextManager[Sampler]:
     network = small_convnet() if model is None else model
     smoothed = Smoothed(

@@ -83,7 +83,7 @@ def test_setups_that_run_the_same_are_measured_once() -> None:
         networks.build("cifar_resnet20"), (3, 16, 16), num_classes=10, turns=1, seconds=0.01
     )
     assert [x.setup for x in resnet] == list(SETUPS)
-    assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu"]
+    assert [x.engine for x in resnet] == ["torch-cpu-fused", "torch-cpu", "torch-cpu-fused"]
 
 
 def test_the_command_prints_how_long_certification_takes(

@@ -82,4 +82,4 @@ def test_the_command_for_ones_own_network_has_its_weights_and_engine(tmp_path: P
     assert "--engine eager" in certify
     assert certify.endswith(f"--out {tmp_path}/mine-again.tsv")
     fused = our_file(tmp_path / "fused.tsv", [900], engine=FUSED)
-    assert "--engine" not in commands(measure(fused))[0]
+    assert "--engine fused" in commands(measure(fused))[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
@@ -12,9 +13,11 @@ from smoothmix.certificates.attack_file import (
     Attacks,
     AttackSettings,
     SearchSettings,
+    load_attack_settings,
     read_attacks,
     writing_attacks,
 )
+from smoothmix.certify.engine import engine_of_record
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import require
 from smoothmix.data import Dataset
@@ -43,6 +46,10 @@ def attack_dataset(
         f"attacks look for small L2 distances, and {noise.name} noise certifies {noise.norm} "
         "radii: choose --noise grid or gaussian",
     )
+    # An attack is resumed by the engine that began it.
+    if smoothed.engine == "auto" and path.exists():
+        record = load_attack_settings(path).engine
+        smoothed = replace(smoothed, engine=engine_of_record(path, record))
     with smoothed.open(dataset.shape, seed=search.seed) as sampler:
         settings = AttackSettings(
             search=search,

@@ -25,10 +25,11 @@ from smoothmix.certificates import (
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import software_versions
+from smoothmix.certify.engine import resolve_engine
 from smoothmix.certify.loop import DrawProgress, ImageToCertify, TimeLimit, certified_rows
 from smoothmix.certify.same_votes import require_same_votes
 from smoothmix.certify.smoothed import Smoothed
-from smoothmix.config import FUSED, Engine, require
+from smoothmix.config import EngineName, require
 from smoothmix.data import Dataset
 from smoothmix.errors import DataError
 from smoothmix.inference.guards import check_images, check_noise, warn_of_doubts
@@ -51,7 +52,7 @@ def certify_dataset(
     num_classes: int | None = None,
     selection: Selection = ALL_IMAGES,
     time_limit: TimeLimit | None = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
     on_progress: OnProgress = ignore_progress,
 ) -> Certificates:
     """Certify the images of a data set into a file; an interrupted file of this run is resumed.
@@ -65,6 +66,15 @@ def certify_dataset(
     require(
         time_limit is None or certification.guarantee.holds_at_any_time,
         "a time limit needs a guarantee that holds at any time: mode anytime",
+    )
+    engine = resolve_engine(
+        model,
+        dataset,
+        certification,
+        path=Path(path),
+        requested=engine,
+        selection=selection,
+        is_part=bool(selection.shard),
     )
     with open_classifier(
         model, dataset, certification, num_classes=num_classes, engine=engine
@@ -104,7 +114,7 @@ def open_classifier(
     certification: Certification,
     *,
     num_classes: int | None = None,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> Iterator[Sampler]:
     """The smoothed classifier of these settings, opened for the images of a data set."""
     smoothed = Smoothed.for_certification(
@@ -112,13 +122,6 @@ def open_classifier(
     )
     with smoothed.open(dataset.shape, seed=certification.seed) as sampler:
         yield sampler
-
-
-def engine_for(settings: FileSettings) -> Engine:
-    """The engine to request, so that a network runs as it did for a file."""
-    if settings.engine == FUSED:
-        return "auto"
-    return "eager"
 
 
 def file_settings(

@@ -26,11 +26,11 @@ from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import FREE, differences, load_bound_settings, load_settings
 from smoothmix.certify.dataset import (
     certify_remaining,
-    engine_for,
     file_settings,
     open_classifier,
     unfinished,
 )
+from smoothmix.certify.engine import engine_of_record
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.same_votes import require_same_votes
 from smoothmix.data import Dataset
@@ -65,7 +65,7 @@ def extend_dataset(
             dataset,
             certification,
             num_classes=old.settings.num_classes,
-            engine=engine_for(old.settings),
+            engine=engine_of_record(old.path, old.settings.engine),
         ) as sampler:
             settings = _extended_settings(old, sampler, dataset, certification)
             return _extend(

@@ -52,8 +52,11 @@ def predict_dataset(
     # Before the first image: with fewer draws every answer would be an abstention.
     require_enough_to_predict(n, alpha=alpha)
     warn_of_doubts(smoothed.sigma, dataset)
+    images = list(indices)
+    if smoothed.engine == "auto":
+        smoothed = smoothed.with_engine_for(dataset.shape, draws=n * len(images))
     with smoothed.open(dataset.shape, seed=seed_or_fresh(seed)) as sampler:
-        for index in indices:
+        for index in images:
             (image,) = dataset.images([index])
             check_images(image[None], any_range=smoothed.any_range)
             check_noise(image[None], smoothed.distribution, [index])

@@ -25,7 +25,8 @@ from smoothmix.certificates import (
     verify,
 )
 from smoothmix.certificates.settings import differences
-from smoothmix.certify.dataset import engine_for, file_settings, open_classifier
+from smoothmix.certify.dataset import file_settings, open_classifier
+from smoothmix.certify.engine import engine_of_record
 from smoothmix.certify.same_votes import compare_votes, near_tie_width
 from smoothmix.config import require
 from smoothmix.data import Dataset
@@ -157,7 +158,7 @@ def open_recorded(
         dataset,
         settings.certification,
         num_classes=settings.num_classes,
-        engine=engine_for(settings),
+        engine=engine_of_record(file.path, settings.engine),
     ) as sampler:
         _require_recorded(file, settings, sampler, dataset)
         yield sampler, near_tie_width(settings, sampler.probe)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import final
 
 import numpy as np
@@ -22,7 +22,7 @@ from smoothmix.certify.loop import ImageToCertify, certified_rows
 from smoothmix.certify.request import Request, image_numbers, seed_or_fresh, timed_guarantee
 from smoothmix.certify.resident import Resident
 from smoothmix.config import (
-    Engine,
+    EngineName,
     Precision,
     require,
     require_engine,
@@ -30,6 +30,7 @@ from smoothmix.config import (
     require_sigma,
     require_whole,
 )
+from smoothmix.inference.choice import choose_engine
 from smoothmix.inference.guards import check_images, check_network, check_noise, doubts
 from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.prepare import prepare_network
@@ -72,8 +73,10 @@ class Smoothed:
     """Draws per forward pass."""
     precision: Precision = "fp32"
     """Arithmetic of the network."""
-    engine: Engine = "auto"
-    """`auto` may fuse layers if the logits stay the same; `eager` runs the network as written."""
+    engine: EngineName = "auto"
+    """`auto` may fuse layers if the logits stay the same; `eager` runs the network as written.
+    `fused`, `compiled`, `openvino` and `onnxruntime` are engines that must give the same logits, or
+    are refused; the last two need the extras `smoothmix[openvino]` and `smoothmix[onnx]`."""
     output: Output | None = None
     """Where the logits are, for networks that return more: a key or attribute such as "logits", a
     position such as 0, or a function of what the network returns."""
@@ -176,7 +179,7 @@ class Smoothed:
         certification: Certification,
         *,
         num_classes: int,
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
     ) -> Smoothed:
         """The classifier that these settings certify."""
         return cls(
@@ -188,6 +191,16 @@ class Smoothed:
             precision=certification.precision,
             engine=engine,
         )
+
+    def with_engine_for(self, shape: Sequence[int], *, draws: int) -> Smoothed:
+        """The same with the fastest of the installed engines for so many draws.
+
+        For long jobs this takes a measurement, which is then remembered; see docs/performance.md.
+        """
+        choice = choose_engine(
+            self.network, shape, batch=self.batch, precision=self.precision, draws=draws
+        )
+        return replace(self, engine=choice.engine)
 
     @contextmanager
     def open(self, shape: Sequence[int], *, seed: Seed) -> Iterator[Sampler]:

@@ -10,7 +10,7 @@ from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import AnytimeOptions, NetworkOptions, SeedOptions
 from smoothmix.cli.output import echo, progress
-from smoothmix.config import FUSED, Engine, require
+from smoothmix.config import EngineName, recorded_engine, require
 
 if TYPE_CHECKING:
     from smoothmix.certificates import Certification
@@ -146,9 +146,9 @@ def require_same_images(path: Path, selection: Selection, network: NetworkOption
         "leave it out",
     )
     require(
-        network.engine == "auto" or existing.engine != FUSED,
-        f"--engine {network.engine}: {path} was made with fused layers, and is extended with them: "
-        "leave it out",
+        network.engine in ("auto", recorded_engine(existing.engine)),
+        f"--engine {network.engine}: {path} was made by {existing.engine}, and is extended by it: "
+        "leave --engine out",
     )
 
 
@@ -169,13 +169,14 @@ def certify_with_progress(
     selection: Selection,
     merged: bool = True,
     anytime: AnytimeOptions = ANYTIME,
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> Outcome:
     """Certify a data set with all processes of this job, and show the progress.
 
     Unless `merged`, `path` is the file of one shard, which is not merged with others.
     """
     from smoothmix.certify.dataset import certify_file, file_settings, open_classifier
+    from smoothmix.certify.engine import forget_agreement, resolve_engine
     from smoothmix.certify.extend import extend_dataset
     from smoothmix.certify.workers import Outcome, certify_together
 
@@ -194,6 +195,18 @@ def certify_with_progress(
                 on_progress=on_progress,
             )
             return Outcome(file)
+        whole = selection.whole if merged else selection
+        engine = resolve_engine(
+            network.model,
+            dataset,
+            certification,
+            path=path,
+            requested=engine,
+            selection=replace(whole, shard=selection.shard),
+            is_part=not merged,
+            processes=current_world().size,
+            on_note=_show_note,
+        )
         with open_classifier(
             network.model,
             dataset,
@@ -207,7 +220,7 @@ def certify_with_progress(
                 certification,
                 model_name=network.name,
                 weights=network.weights,
-                selection=selection.whole if merged else selection,
+                selection=whole,
             )
             if not merged:
                 file = certify_file(
@@ -219,7 +232,7 @@ def certify_with_progress(
                     on_progress=on_progress,
                 )
                 return Outcome(file)
-            return certify_together(
+            outcome = certify_together(
                 sampler,
                 dataset,
                 settings,
@@ -229,6 +242,12 @@ def certify_with_progress(
                 time_limit=time_limit,
                 on_progress=on_progress,
             )
+        forget_agreement(path)
+        return outcome
+
+
+def _show_note(note: str) -> None:
+    echo(f"note: {note}")
 
 
 def _time_limit(options: AnytimeOptions) -> TimeLimit:

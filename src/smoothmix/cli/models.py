@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.cli.output import echo
-from smoothmix.config import Engine, Precision, require, require_sigma
+from smoothmix.config import EngineName, Precision, require, require_sigma
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LoadedNetwork:
         batch: int,
         noise: Noise,
         precision: Precision = "fp32",
-        engine: Engine = "auto",
+        engine: EngineName = "auto",
     ) -> Smoothed:
         """The classifier that this network becomes under noise."""
         from smoothmix.certify.smoothed import Smoothed

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from smoothmix.config import Engine, Precision, require
+from smoothmix.config import EngineName, Precision, require
 from smoothmix.errors import UsageError
 
 FLAT = Parameter(name="*", negative="")
@@ -200,9 +200,12 @@ class NetworkOptions(ModelOptions):
     precision: Precision = "fp32"
     """Arithmetic of the network: certify what will be deployed."""
 
-    engine: Engine = "auto"
-    """eager runs the network as it is written; auto fuses layers on a CPU where that gives the same
-    logits. Rounding may depend on it; certificates record it."""
+    engine: EngineName = "auto"
+    """What runs the network on a CPU: eager runs it as it is written, fused fuses its layers,
+    compiled generates code for it (which takes a minute), openvino and onnxruntime are libraries
+    that extras of these names install. auto fuses layers where that gives the same logits; for long
+    jobs it measures once whether an installed engine is faster. Rounding may depend on the engine;
+    certificates record it, and are resumed with it."""
 
 
 @Parameter(name="*")

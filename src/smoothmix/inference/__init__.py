@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from smoothmix.inference.malloc import keep_freed_memory
 
 if TYPE_CHECKING:
-    from smoothmix.inference.prepare import PreparedNetwork, engine_name, prepare_network
+    from smoothmix.inference.prepare import engine_name, prepare_network
+    from smoothmix.inference.prepared import PreparedNetwork
     from smoothmix.inference.sampler import Sampler
 
 _MODULES = {
-    "PreparedNetwork": "prepare",
+    "PreparedNetwork": "prepared",
     "engine_name": "prepare",
     "prepare_network": "prepare",
     "Sampler": "sampler",

@@ -70,6 +70,16 @@ def fused(model: nn.Module) -> nn.Module | None:
     return traced
 
 
+def in_bf16(twin: nn.Module) -> None:
+    """Let the fused convolutions of a network compute in bf16, as autocast lets its other layers.
+
+    They were folded in double precision: weights and biases are rounded once, here.
+    """
+    for module in twin.modules():
+        if isinstance(module, FusedConvolution):
+            module.to(torch.bfloat16)
+
+
 # What runs in place of a chain of layers
 
 
@@ -112,6 +122,9 @@ class FusedConvolution(nn.Module):
         """Whether the output may overwrite the other tensor, which saves memory traffic."""
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        x = x.to(self.weight.dtype)
+        if other is not None:
+            other = other.to(self.weight.dtype)
         if not self.in_pairs or self._columns(x) % 2:
             return self._run(x, other, self.weight, self.bias, self.geometry)
         if other is not None:

@@ -18,12 +18,12 @@ from torch import Tensor
 from smoothmix.certificates import Certification
 from smoothmix.errors import UsageError
 from smoothmix.inference.prepare import (
-    PreparedNetwork,
     logits_of,
     probe_images_for,
     require_independent_images,
     tolerance_on,
 )
+from smoothmix.inference.prepared import PreparedNetwork
 
 AVERAGE = (
     "the network's logits for an image depend on its position in a batch (or on how many images "

@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 import platform
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from smoothmix.certificates.probes import RANDOM, probe_text
-from smoothmix.config import FUSED, Engine, Precision, require
+from smoothmix.config import EngineName, Precision, require
 from smoothmix.errors import UsageError
 from smoothmix.inference.copies import OneAtATime, copy_sharing_weights, for_threads
-from smoothmix.inference.fusion import fused
+from smoothmix.inference.engines import ENGINES, Engine, UnfitError, WrittenNetwork
+from smoothmix.inference.prepared import PreparedNetwork
 from smoothmix.models.outside import OutsideModule, outside_parts
 from smoothmix.networks.modes import device_of
 
@@ -58,54 +59,13 @@ RANDOM_WARNING = (
 )
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class PreparedNetwork:
-    """A network that is ready to run: call it with images, get logits."""
-
-    engine: str
-    """What computes the logits, as recorded with every certificate: rounding may depend on it."""
-    network: Callable[[Tensor], Tensor]
-    device: torch.device
-    precision: Precision
-    microbatch: int
-    """Images in one forward."""
-    channels_last: bool = False
-    probe: str = ""
-    """The probe of the network as it was written; empty if it fails on the probe images."""
-    dtype: torch.dtype = torch.float32
-    """The type of numbers that it gets images in: that of its weights."""
-    gives_labels: bool = False
-    """Whether its logits are labels, as rows with a single 1."""
-
-    @property
-    def is_random(self) -> bool:
-        """Whether the network gives other logits each time."""
-        return self.probe == RANDOM
-
-    def __call__(self, images: Tensor) -> Tensor:
-        if self.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
-        in_bf16 = self.precision == "bf16"
-        logits = []
-        with (
-            torch.inference_mode(),
-            torch.autocast(self.device.type, torch.bfloat16, enabled=in_bf16),
-        ):
-            for part in torch.split(images, self.microbatch):
-                logits.append(self.network(part.to(self.device, self.dtype)))
-        if len(logits) == 1:
-            return logits[0]
-        return torch.cat(logits)
-
-
 def prepare_network(
     model: nn.Module,
     shape: Sequence[int],
     *,
     batch: int,
     precision: Precision = "fp32",
-    engine: Engine = "auto",
+    engine: EngineName = "auto",
 ) -> PreparedNetwork:
     """The network in eval mode, ready for images of one shape and for many threads.
 
@@ -141,23 +101,109 @@ def prepare_network(
     if not close_logits(again, expected):
         # Attributed to this line: Python shows it once, however many callers prepare the network.
         warnings.warn(RANDOM_WARNING, stacklevel=1)
+        require(
+            engine in ("auto", "eager"),
+            f"the engine {engine} cannot run a network that draws random numbers: leave --engine "
+            "out",
+        )
         return replace(plain, probe=RANDOM)
     in_fp32 = replace(plain, precision="fp32")
     require_independent_images(in_fp32, probe, expected, again=again)
     computed_on = ", ".join([processor_of(device), *filter(None, [p.software for p in outside])])
-    plain = replace(
-        plain, probe=probe_text(expected.cpu().float().numpy(), computed_on=computed_on)
+    plain = replace(plain, probe=_probe_of(expected, computed_on=computed_on))
+    is_for_engines = not outside and dtype == torch.float32
+    if base is None or not is_for_engines or not on_cpu:
+        _require_no_other_engine(engine, plain)
+        return plain
+    written = WrittenNetwork(base=base, plain=plain, images=probe)
+    if engine in ("auto", "eager"):
+        return _usual(written, expected, fuse=engine == "auto")
+    return _named(engine, written, expected, computed_on=computed_on)
+
+
+def _usual(written: WrittenNetwork, expected: Tensor, *, fuse: bool) -> PreparedNetwork:
+    """The network as torch runs it fastest without preparations that take time."""
+    for name in ("fused", "eager") if fuse else ("eager",):
+        # For other input than images, neither would be faster.
+        if written.images.dim() != 4:
+            break
+        with suppress(UnfitError):
+            return _accepted(ENGINES[name], written, expected)
+    return written.plain
+
+
+def _named(
+    engine: EngineName, written: WrittenNetwork, expected: Tensor, *, computed_on: str
+) -> PreparedNetwork:
+    """The network as the engine of a name runs it."""
+    chosen = ENGINES[engine]
+    chosen.require_installed()
+    try:
+        prepared = _accepted(chosen, written, expected)
+    except UnfitError as error:
+        raise UsageError(
+            f"the engine {engine} cannot run this network: {error}; choose another --engine"
+        ) from error
+    if not chosen.software:
+        return prepared
+    # Another version of that library may round otherwise, as another torch may.
+    return replace(
+        prepared,
+        probe=_probe_of(expected, computed_on=f"{computed_on}, {chosen.software}"),
     )
 
-    # On other devices, and for other input than images, nothing below would be faster.
-    in_torch = not outside and dtype == torch.float32
-    if base is None or not in_torch or not on_cpu or len(shape) != 3:
-        return plain
-    fuse = engine == "auto" and precision == "fp32"
-    for candidate in _faster_ways(base, plain, fuse=fuse):
-        if close_logits(probe_logits(candidate, probe), expected):
-            return candidate
-    return plain
+
+def _accepted(engine: Engine, written: WrittenNetwork, expected: Tensor) -> PreparedNetwork:
+    """The network as an engine runs it, if its logits are those of the network as written."""
+    precision = written.plain.precision
+    if precision not in engine.precisions:
+        raise UnfitError(f"it computes in {', '.join(engine.precisions)} only")
+    # In fp32, ways to run a network differ by rounding alone.
+    in_fp32 = engine.build(written, "fp32")
+    if not close_logits(logits_of(in_fp32, written.images), expected):
+        raise UnfitError("its logits on the probe images are others")
+    # Earlier versions compared the network as written in fp32 alone, and what they recorded holds.
+    if engine.name == "eager":
+        return replace(in_fp32, precision=precision)
+    prepared = in_fp32
+    if precision != "fp32":
+        prepared = engine.build(written, precision)
+    _require_sound(prepared, written, expected)
+    return prepared
+
+
+def _require_sound(prepared: PreparedNetwork, written: WrittenNetwork, expected: Tensor) -> None:
+    """Refuse an engine whose logits are wrong in its own precision, or not repeated."""
+    found = logits_of(prepared, written.images)
+    tolerance = tolerance_on(prepared)
+    if prepared.precision != "fp32":
+        # In deep networks, rounding grows: twice what it does in the network as written.
+        own = logits_of(written.plain, written.images)
+        tolerance = max(tolerance, 2 * _deviation(own, expected))
+    if found is None or not close_logits(found.float(), expected, tolerance=tolerance):
+        raise UnfitError(f"its logits on the probe images in {prepared.precision} are others")
+    again = logits_of(prepared, written.images)
+    if again is None or not torch.equal(again, found):
+        raise UnfitError("its logits are others each time")
+    if not _ignores_other_images(prepared, written.images, found, again=again):
+        raise UnfitError("its logits for an image depend on the others in its batch")
+
+
+def _deviation(found: Tensor | None, expected: Tensor) -> float:
+    """The largest difference of logits, relative to the largest logit; 0 if there are none."""
+    if found is None or found.shape != expected.shape:
+        return 0.0
+    largest = max(1e-6, float(expected.abs().max()))
+    return float((found.float() - expected).abs().max()) / largest
+
+
+def _require_no_other_engine(engine: EngineName, plain: PreparedNetwork) -> None:
+    """Refuse engines that are for other networks than this one."""
+    require(
+        engine in ("auto", "eager"),
+        f"the engine {engine} runs networks of torch in float32 on a processor, and this one is "
+        f"run by {plain.engine}: leave --engine out",
+    )
 
 
 def _as_written(
@@ -171,42 +217,8 @@ def _as_written(
     return OneAtATime(base)
 
 
-def _faster_ways(
-    base: nn.Module, plain: PreparedNetwork, *, fuse: bool
-) -> Iterator[PreparedNetwork]:
-    """Ways to run the network that are usually faster, the fastest first."""
-    if fuse:
-        twin = _fused_twin(base)
-        if twin is not None:
-            yield replace(plain, engine=FUSED, network=twin, channels_last=True)
-    reordered = _with_channels_last(base)
-    if reordered is not None:
-        yield replace(plain, network=for_threads(reordered), channels_last=True)
-
-
-def _fused_twin(base: nn.Module) -> nn.Module | None:
-    """The network with its convolutions fused; None if it cannot be fused."""
-    if not torch._C._has_mkldnn:
-        return None
-    # Tracing leaves its marks on what a network sets in its forward: it gets a copy of its own.
-    model = copy_sharing_weights(base)
-    if model is None:
-        return None
-    return fused(model)
-
-
-def _with_channels_last(base: nn.Module) -> nn.Module | None:
-    """The network with channels last, which CPUs run twice as fast; None if it refuses."""
-    model = copy_sharing_weights(base)
-    if model is None:
-        return None
-    try:
-        for weight in model.parameters():
-            if weight.dim() == 4:
-                weight.data = weight.to(memory_format=torch.channels_last)
-    except Exception:  # noqa: BLE001 - weights may be of anyone's own type
-        return None
-    return model
+def _probe_of(logits: Tensor, *, computed_on: str) -> str:
+    return probe_text(logits.cpu().float().numpy(), computed_on=computed_on)
 
 
 def own_dtype(model: nn.Module) -> torch.dtype:
@@ -252,7 +264,7 @@ def _engine_of(outside: Sequence[OutsideModule], torch_engine: str) -> str:
 
 
 def engine_name(
-    model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: Engine = "auto"
+    model: nn.Module, shape: Sequence[int], *, precision: Precision, engine: EngineName = "auto"
 ) -> str:
     """The name of what would run this network on images of that shape."""
     return prepare_network(model, shape, batch=1, precision=precision, engine=engine).engine
@@ -357,9 +369,20 @@ def require_independent_images(
     rounds a number differently for the values beside it. Rounding is allowed for only where the
     network does not repeat its bits for the same batch; `again` holds its second logits.
     """
+    if not _ignores_other_images(prepared, images, expected, again=again):
+        raise UsageError(
+            "the network's answer for an image depends on the others in its batch, as if it "
+            "computed statistics of the batch: such a network cannot be certified"
+        )
+
+
+def _ignores_other_images(
+    prepared: PreparedNetwork, images: Tensor, expected: Tensor, *, again: Tensor | None
+) -> bool:
+    """Whether the logits of images stay as they are when others of their batch are replaced."""
     if expected.dim() != 2 or len(expected) != len(images):
         # The first real forward reports what is wrong with the network.
-        return
+        return True
     tolerance = 0.0
     if again is None or not torch.equal(again, expected):
         tolerance = tolerance_on(prepared)
@@ -368,13 +391,9 @@ def require_independent_images(
     mixed[~kept] = _unlike(images[~kept])
     found = logits_of(prepared, mixed)
     if found is None or found.shape != expected.shape:
-        return
+        return True
     rows = kept.to(expected.device)
-    if not close_logits(found[rows], expected[rows], tolerance=tolerance):
-        raise UsageError(
-            "the network's answer for an image depends on the others in its batch, as if it "
-            "computed statistics of the batch: such a network cannot be certified"
-        )
+    return close_logits(found[rows], expected[rows], tolerance=tolerance)
 
 
 def _kept_beside_others(count: int) -> Tensor:

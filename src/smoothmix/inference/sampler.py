@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from smoothmix._io.text import counted
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_logits
-from smoothmix.inference.prepare import PreparedNetwork
+from smoothmix.inference.prepared import PreparedNetwork
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
 from smoothmix.noise.streams import DRAWS_PER_STREAM
 

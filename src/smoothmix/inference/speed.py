@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
-from smoothmix.config import Engine, Precision
+from smoothmix.config import EngineName, Precision
 from smoothmix.inference.prepare import microbatch_size
 from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.streams import Domain
@@ -27,7 +27,7 @@ MOST_DRAWS = 2**22
 class Setup:
     """An engine and a precision to run a network with."""
 
-    engine: Engine
+    engine: EngineName
     precision: Precision
 
 

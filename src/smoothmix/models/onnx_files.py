@@ -71,23 +71,26 @@ class OnnxNetwork(OutsideModule):
 
 
 def _session(path: Path) -> Any:
-    """The file opened by onnxruntime: one thread per forward pass, as everywhere."""
+    """The file opened by onnxruntime."""
     runtime = import_extra("onnxruntime", extra="onnx", purpose=PURPOSE)
+    try:
+        return session_of(runtime, str(path))
+    except Exception as error:
+        # A library in C++, which raises errors of its own for each kind of damage.
+        raise CheckpointError(
+            f"{path}: onnxruntime cannot open it ({shown(error, 200)})"
+        ) from error
+
+
+def session_of(runtime: Any, model: str | bytes) -> Any:
+    """A model of onnxruntime, ready to run: one thread per forward pass, as everywhere."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
     # Errors only: warnings are about the file's author.
     options.log_severity_level = 3
-    try:
-        return runtime.InferenceSession(
-            str(path), sess_options=options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        # A library in C++, which raises errors of its own for each kind of damage.
-        raise CheckpointError(
-            f"{path}: onnxruntime cannot open it ({shown(error, 200)})"
-        ) from error
+    return runtime.InferenceSession(model, sess_options=options, providers=["CPUExecutionProvider"])
 
 
 def _content_hash(path: Path) -> bytes:

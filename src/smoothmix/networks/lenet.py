@@ -14,7 +14,9 @@ class MaxPool(nn.Module):
     """Maxima of 2x2 pixels, for even sizes. Without a gradient it overwrites its input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.requires_grad and torch.is_grad_enabled():
+        # Other engines have a layer for it, and their compilers take no memory of a view.
+        others = torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+        if others or (x.requires_grad and torch.is_grad_enabled()):
             return nn.functional.max_pool2d(x, 2)
         # max_pool2d also records where each maximum was, which only a gradient needs. Maxima of
         # neighbours are the same numbers in less than half the time. The first ones go into the

@@ -11,7 +11,7 @@ from smoothmix.analysis import Measured
 from smoothmix.certificates import FileSettings, settings_path
 from smoothmix.certificates.secret_seeds import seed_path
 from smoothmix.certificates.seeds import SecretSeed, seed_options
-from smoothmix.config import FUSED, RunConfig
+from smoothmix.config import RunConfig, recorded_engine
 from smoothmix.errors import UsageError
 from smoothmix.noise import GRID, GridNoise
 from smoothmix.runs.options import RunOverrides
@@ -135,8 +135,8 @@ def certify_command(
     options["batch"] = certification.batch
     if certification.precision != "fp32":
         options["precision"] = certification.precision
-    if settings.engine != FUSED:
-        options["engine"] = "eager"
+    # Always, since the default depends on what is installed.
+    options["engine"] = recorded_engine(settings.engine)
     if settings.skip > 1:
         options["skip"] = settings.skip
     # Always, since the file may hold fewer images than the data set.
