@@ -31,7 +31,7 @@ LEVELS = (
     ("errors", "version", "registry", "_io", "_process", "config", "noise"),
     ("data", "stats", "presets", "certificates", "tables", "runs.folder", "runs.zoo"),
     ("networks.registry", "methods.registry", "methods.log_folders"),
-    ("runs.options", "runs.schedule", "runs.plan"),
+    ("runs.options", "runs.schedule", "runs.fine_tuning", "runs.plan"),
     ("analysis", "plots", "report"),
     ("networks", "runs", "models", "_io.untrusted"),
     ("attacks", "inference"),
@@ -172,12 +172,13 @@ PUBLIC = {
     "integrations": "",
     "inference": ("PreparedNetwork Sampler engine_name keep_freed_memory prepare_network"),
     "methods": (
-        "Batch Consistency Gaussian Loss METHODS Macer Method MethodEntry SmoothAdv SmoothMix "
-        "Stability make settings_of"
+        "Batch Consistency Denoiser Gaussian Loss METHODS Macer Method MethodEntry "
+        "SmoothAdv SmoothMix Stability make settings_of"
     ),
     "models": ("BlackBox LoadedModel OutsideModule load with_output"),
     "networks": (
-        "Architecture Imported NETWORKS Network Normalise build device_of eval_mode "
+        "Architecture DENOISERS Denoised Imported NETWORKS Network Normalise build "
+        "build_denoiser device_of eval_mode "
         "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "
         "state_hash"
     ),
@@ -243,6 +244,8 @@ def test_the_public_names() -> None:
         "Certification",
         "Certified",
         "Consistency",
+        "Denoised",
+        "Denoiser",
         "FixedDraws",
         "Gaussian",
         "Loss",

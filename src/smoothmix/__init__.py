@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from smoothmix.errors import SmoothmixError
     from smoothmix.methods import (
         Consistency,
+        Denoiser,
         Gaussian,
         Loss,
         Macer,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         SmoothMix,
         Stability,
     )
-    from smoothmix.networks import Normalise
+    from smoothmix.networks import Denoised, Normalise
     from smoothmix.registry import trust
     from smoothmix.runs.load import load_run
     from smoothmix.stats.anytime import Stopping
@@ -46,6 +47,8 @@ _HOMES = {
     "Smoothed": "smoothmix.certify.smoothed",
     "SmoothmixError": "smoothmix.errors",
     "Consistency": "smoothmix.methods",
+    "Denoised": "smoothmix.networks",
+    "Denoiser": "smoothmix.methods",
     "FixedDraws": "smoothmix.stats.guarantees",
     "Gaussian": "smoothmix.methods",
     "Loss": "smoothmix.methods",
@@ -68,6 +71,8 @@ __all__ = [
     "Certification",
     "Certified",
     "Consistency",
+    "Denoised",
+    "Denoiser",
     "FixedDraws",
     "Gaussian",
     "Loss",

@@ -9,8 +9,10 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
 
+import tomli_w
+
 from smoothmix._io.files import atomic_write
-from smoothmix._io.toml import from_table, read_toml, to_toml
+from smoothmix._io.toml import from_table, read_toml, to_table
 from smoothmix.errors import UsageError
 
 Precision = Literal["fp32", "bf16"]
@@ -46,6 +48,9 @@ TESTED_ON_TRAINING = (
     "trained on the images that it is tested on: its accuracy says nothing of others"
 )
 """A note on a run that every reader of its numbers must see."""
+
+IMPORTED_FROM = "imported from"
+"""How the note begins on a run whose weights somebody else trained."""
 
 UNLABELLED = -1
 """The label of images whose true class is not known; no certificate of them counts as correct."""
@@ -129,6 +134,34 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FineTuning:
+    """What a network has learned before the run, and which of its parts the run trains."""
+
+    weights: str = ""
+    """The run folder or the file of the first weights; empty for those of the network itself."""
+
+    weights_sha256: str = ""
+    """SHA-256 of that file; training fills it in."""
+
+    freeze: tuple[str, ...] = ()
+    """Beginnings of the names of parameters that stay as they are; `body` is all but the head."""
+
+    body_rate: float | None = None
+    """Learning rate of all but the head before the first drop; None for that of the head."""
+
+    def __post_init__(self) -> None:
+        rate = self.body_rate
+        require(
+            rate is None or 0 < rate < math.inf,
+            f"body_rate must be positive, got {rate} (freeze keeps the body as it is)",
+        )
+        require(
+            rate is None or "body" not in self.freeze,
+            "body_rate has no effect on a body that is frozen: leave one of them out",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that decides a trained network: data, network, method and recipe."""
 
@@ -150,6 +183,12 @@ class RunConfig:
     normalisation: str = "none"
     """Whose mean and std the first layer uses: none (or mnist), cifar10 or imagenet."""
 
+    denoiser: str = ""
+    """The denoiser in front of the network, which is then all that is trained; empty for none."""
+
+    fine_tuning: FineTuning | None = None
+    """What the network has learned before; None for a network with fresh weights."""
+
     num_classes: int = 10
     """Outputs of the network."""
 
@@ -164,6 +203,9 @@ class RunConfig:
 
     weights_sha256: str = ""
     """SHA-256 of the file of trained weights; training fills it in, and loading checks it."""
+
+    extended_epochs: int | None = None
+    """How many of its epochs were added to those that it was first made with (`train`)."""
 
     preset: str = ""
     """The preset that this is a run of, if any."""
@@ -189,13 +231,22 @@ class RunConfig:
         require(self.num_classes >= 2, f"num_classes must be at least 2, got {self.num_classes}")
 
     @property
+    def imported(self) -> bool:
+        """Whether its weights were trained elsewhere, so that its recipe is not known."""
+        return any(note.startswith(IMPORTED_FROM) for note in self.notes)
+
+    @property
     def sigma(self) -> float:
         """Standard deviation of the noise in training."""
         return float(self.method["sigma"])
 
     def save(self, path: Path) -> None:
         """Write as TOML."""
-        atomic_write(path, to_toml(self).encode())
+        table = to_table(self)
+        if self.imported:
+            # Nobody gave it: the defaults are not how the weights were trained.
+            del table["recipe"]
+        atomic_write(path, tomli_w.dumps(table).encode())
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:

@@ -124,8 +124,11 @@ def build(case, **changes):
     return make(name, **{"sigma": 0.5, **settings, **changes})
 
 
+CLASSIFYING = [name for name in METHODS if not METHODS[name].trains_denoiser]
+"""The methods that train any network; the other ones have test files of their own."""
+
 # A method that needs no special settings has its defaults as a case.
-CASES = {name: (name, {}) for name in METHODS} | CASES
+CASES = {name: (name, {}) for name in CLASSIFYING} | CASES
 
 
 def run_reference(case, method, problem, network, *, epoch=3):

@@ -255,7 +255,29 @@ def smoothmix(
     return mean_cross_entropy(logits, y) + eta * share * mix_loss / (len(noise) * len(x))
 
 
+def denoiser(model, x, y, noise, mix, *, epoch, fidelity, objective, mse_epochs):
+    noisy = torch.stack([x[b] + d[b] for d in noise for b in range(len(x))])
+    denoised = model.denoiser(noisy)
+    if objective == "mse" or epoch < mse_epochs:
+        errors = [
+            (pixel - original) ** 2
+            for copy_number in range(len(noise))
+            for b in range(len(x))
+            for pixel, original in zip(
+                denoised[copy_number * len(x) + b].flatten(), x[b].flatten(), strict=True
+            )
+        ]
+        return sum(errors) / len(errors)
+    classifier = frozen(model.classifier)
+    total = 0
+    for i, image in enumerate(denoised):
+        label = classifier(x[i % len(x)][None])[0].argmax()
+        total = total - log_probability(classifier(image[None])[0], label)
+    return total / len(denoised)
+
+
 LOSSES = {
+    "denoiser": denoiser,
     "gaussian": gaussian,
     "stability": stability,
     "smoothadv": smoothadv,

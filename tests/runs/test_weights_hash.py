@@ -54,7 +54,9 @@ def test_an_imported_run_records_it_too(tmp_path: Path, smoothmix: Run) -> None:
     how = ("--network", "lenet", "--sigma", 0.5, "--data", "sample", "--out", "run")
     assert smoothmix("import", "theirs.pth", *how).code == 0
     folder = RunFolder(tmp_path / "run")
-    load_run(folder.path)
+    # The recipe of the weights is not known: none is shown.
+    assert "[recipe]" not in folder.config.read_text()
+    assert load_run(folder.path)[0].imported
     flip_a_weight(folder.weights)
     with pytest.raises(CheckpointError, match="is damaged or was replaced"):
         load_run(folder.path)

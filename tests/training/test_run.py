@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from smoothmix import data, methods, presets
 from smoothmix._process.world import World
@@ -26,11 +27,13 @@ from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network, load_run
 from smoothmix.runs.options import TrainingOptions
+from smoothmix.runs.schedule import extend_epochs
 from smoothmix.training.checkpoint import State, load_state
 from smoothmix.training.metrics import EpochMetrics, Listeners
 from smoothmix.training.run import open_run
 from smoothmix.training.trainer import Trainer
 from tests.conftest import Run, command
+from tests.helpers.methods import CLASSIFYING
 
 QUICK = presets.get("quick/gaussian").config
 
@@ -75,7 +78,7 @@ def stop_at(epoch: int, step: int) -> Listeners:
     return Listeners(on_step=on_step)
 
 
-@pytest.mark.parametrize("method", sorted(methods.METHODS))
+@pytest.mark.parametrize("method", sorted(CLASSIFYING))
 def test_a_stopped_run_ends_with_the_same_weights(
     tiny: RunConfig, tmp_path: Path, method: str
 ) -> None:
@@ -386,3 +389,58 @@ def test_listeners_are_called_as_documented_and_change_no_weight(
     assert epochs == [1, 2]
     assert resumed == [(1, 0)]
     assert state_hash(load_run(folder)[1]) == train(config, tmp_path / "alone")
+
+
+def test_an_extended_run_ends_as_if_it_had_been_longer_from_the_start(
+    tiny: RunConfig, tmp_path: Path, smoothmix: Run
+) -> None:
+    recipe = replace(tiny.recipe, epochs=2, drops=(1, 3))
+    replace(tiny, recipe=recipe).save(tmp_path / "short.toml")
+    replace(tiny, recipe=replace(recipe, epochs=5)).save(tmp_path / "long.toml")
+    assert smoothmix("train", "--config", "long.toml", "--out", "long").code == 0
+    command = ("train", "--config", "short.toml", "--out", "run")
+    assert smoothmix(*command).code == 0
+    short = state_hash(load_run(tmp_path / "run")[1])
+    refused = smoothmix("train", "--config", "long.toml", "--out", "run")
+    assert "or --extend-epochs to train this run for more epochs" in refused.err
+
+    # Two extensions, the second one stopped in its middle.
+    extended = smoothmix("train", "--extend-epochs", 1, "--out", "run")
+    assert "learning rate 0.002 in epoch 3; drops stay after epochs [1, 3]" in extended.err
+    longer = made_longer(RunConfig.load(tmp_path / "run" / "config.toml"), 3)
+    with pytest.raises(Stop):
+        train(longer, tmp_path / "run", checkpoint_minutes=1e-9, listeners=stop_at(4, 2))
+    with pytest.raises(UsageError, match="training has not ended"):
+        load_run(tmp_path / "run")
+    assert smoothmix("train", "--extend-epochs", 3, "--out", "run").code == 0
+    # Once more, in each of its forms: nothing is left to train.
+    for options in (("--config", "short.toml"), ()):
+        again = smoothmix("train", *options, "--extend-epochs", 3, "--out", "run")
+        assert "is trained already" in again.err
+
+    config, network = load_run(tmp_path / "run")
+    assert (config.recipe.epochs, config.extended_epochs) == (5, 3)
+    assert state_hash(network) == state_hash(load_run(tmp_path / "long")[1])
+    losses = [[line["loss"] for line in metrics_of(tmp_path / name)] for name in ("run", "long")]
+    assert losses[0] == losses[1]
+    # The networks that were finished before are kept.
+    kept = RunFolder(tmp_path / "run").weights_after(2)
+    network.load_state_dict(load_file(kept))
+    assert state_hash(network) == short
+    assert RunFolder(tmp_path / "run").weights_after(3).exists()
+
+
+def made_longer(config: RunConfig, epochs: int) -> RunConfig:
+    return replace(extend_epochs(config, epochs), notes=())
+
+
+def test_a_run_without_a_checkpoint_is_not_extended(
+    tiny: RunConfig, tmp_path: Path, smoothmix: Run
+) -> None:
+    train(replace(tiny, recipe=replace(tiny.recipe, epochs=1)), tmp_path / "run")
+    state = RunFolder(tmp_path / "run").state
+    state.unlink()
+    before = state_hash(load_run(tmp_path / "run")[1])
+    refused = smoothmix("train", "--extend-epochs", 1, "--out", "run")
+    assert "has no checkpoint to continue from (state.pt is missing)" in refused.err
+    assert state_hash(load_run(tmp_path / "run")[1]) == before

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from smoothmix.cli.options import FLAT
 from smoothmix.cli.output import echo
-from smoothmix.config import RunConfig, require
+from smoothmix.config import IMPORTED_FROM, RunConfig, require
 from smoothmix.networks.registry import NETWORKS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ImportedNetwork:
             normalisation=self.normalisation or usual.normalisation,
             num_classes=num_classes,
             image_shape=known_shape(self.data) or (),
-            notes=(f"imported from {origin}",),
+            notes=(f"{IMPORTED_FROM} {origin}",),
         )
 
 

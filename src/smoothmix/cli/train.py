@@ -52,8 +52,14 @@ def train(
     out
         The run folder; by default runs/ and a name made from the settings.
     """
+    from smoothmix.runs.folder import RunFolder
     from smoothmix.runs.plan import make_config, run_name
 
+    if overrides.extend_epochs is not None and out is not None:
+        known = RunFolder(out).config.exists()
+        # Without other settings, those of the run itself.
+        if known and preset is None and config is None and overrides.data is None:
+            config = RunFolder(out).config
     run = make_config(overrides, preset=preset, config=config)
     train_with_progress(run, out or Path("runs") / run_name(run), options)
 
@@ -80,12 +86,24 @@ def _train(config: RunConfig, path: Path, options: TrainingOptions, stop: StopRe
             checkpoint = trainer.folder.weights.parent
             echo(f"{path}: is trained already (delete {checkpoint} to train it again)")
             return
+        if trainer.config.extended_epochs is not None:
+            echo(_extension(trainer))
         with stop_on_interrupt(stop, _announce_stop):
             metrics = trainer.run()
     summary = f"trained {path}: {trainer.method}, {counted(trainer.state.epoch, 'epoch')}"
     if metrics is not None:
         summary += f", {100 * metrics.accuracy:.1f} % of noisy test images correct"
     echo(summary)
+
+
+def _extension(trainer: Trainer) -> str:
+    """What more epochs of a run mean for its learning rate."""
+    recipe = trainer.config.recipe
+    rate = recipe.rate(trainer.state.epoch)
+    return (
+        f"training up to epoch {recipe.epochs} of the extended run, with learning rate {rate:g} in "
+        f"epoch {trainer.state.epoch + 1}; drops stay after epochs {list(recipe.drops)}"
+    )
 
 
 def _announce_stop() -> None:

@@ -16,6 +16,7 @@ from smoothmix.methods.registry import METHODS, MethodEntry
 if TYPE_CHECKING:
     from smoothmix.methods.base import Batch, Loss, Method
     from smoothmix.methods.consistency import Consistency
+    from smoothmix.methods.denoiser import Denoiser
     from smoothmix.methods.gaussian import Gaussian
     from smoothmix.methods.macer import Macer
     from smoothmix.methods.smoothadv import SmoothAdv
@@ -27,6 +28,7 @@ _MODULES = {
     "Loss": "base",
     "Method": "base",
     "Consistency": "consistency",
+    "Denoiser": "denoiser",
     "Gaussian": "gaussian",
     "Macer": "macer",
     "SmoothAdv": "smoothadv",
@@ -38,6 +40,7 @@ __all__ = [
     "METHODS",
     "Batch",
     "Consistency",
+    "Denoiser",
     "Gaussian",
     "Loss",
     "Macer",

@@ -33,6 +33,9 @@ class MethodEntry:
     epoch_settings: Mapping[str, int] = field(default_factory=dict)
     """Settings that count epochs, with their defaults: they are scaled with the schedule."""
 
+    trains_denoiser: bool = False
+    """Whether it trains a denoiser in front of a classifier instead of a classifier."""
+
     log_folders: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
     """The folders of its published MNIST logs by its settings; None if there are no such logs."""
 
@@ -128,6 +131,12 @@ METHODS = MethodRegistry(
             title="SmoothMix (Jeong et al., 2021)",
             epoch_settings={"warmup_epochs": 10},
             log_folders=log_folders.smoothmix,
+        ),
+        "denoiser": MethodEntry(
+            method="smoothmix.methods.denoiser:Denoiser",
+            title="Denoised smoothing (Salman et al., 2020)",
+            epoch_settings={"mse_epochs": 0},
+            trains_denoiser=True,
         ),
     },
 )

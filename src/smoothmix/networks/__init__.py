@@ -9,12 +9,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from smoothmix.networks.registry import NETWORKS, Architecture
+from smoothmix.networks.registry import DENOISERS, NETWORKS, Architecture
 
 if TYPE_CHECKING:
     from smoothmix.networks.checkpoints import Imported, import_checkpoint
+    from smoothmix.networks.denoised import Denoised
     from smoothmix.networks.modes import device_of, eval_mode
-    from smoothmix.networks.network import Network, build
+    from smoothmix.networks.network import Network, build, build_denoiser
     from smoothmix.networks.noisy import noisy_accuracy, noisy_forward, noisy_logits
     from smoothmix.networks.normalise import Normalise
     from smoothmix.networks.weights import load_weights, save_weights, state_hash
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "Imported": "checkpoints",
     "import_checkpoint": "checkpoints",
+    "Denoised": "denoised",
     "device_of": "modes",
     "eval_mode": "modes",
     "Network": "network",
     "build": "network",
+    "build_denoiser": "network",
     "noisy_accuracy": "noisy",
     "noisy_forward": "noisy",
     "noisy_logits": "noisy",
@@ -36,12 +39,15 @@ _MODULES = {
 }
 
 __all__ = [
+    "DENOISERS",
     "NETWORKS",
     "Architecture",
+    "Denoised",
     "Imported",
     "Network",
     "Normalise",
     "build",
+    "build_denoiser",
     "device_of",
     "eval_mode",
     "import_checkpoint",

@@ -59,14 +59,14 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
     body = model.body if isinstance(model, Network) else model
     wanted = state_tensors(body)
 
-    sources = _matched_by_name(tensors, wanted)
+    sources = matched_by_name(tensors, wanted)
     by_order = False
     if missing_weights(wanted, sources):
         in_order = _matched_by_order(tensors, wanted)
         if in_order:
             sources = in_order
             by_order = True
-    _refuse_deeper_network(path, tensors, sources)
+    refuse_deeper_network(path, tensors, sources)
     assign(body, tensors, sources, path)
 
     used = set(sources.values())
@@ -80,7 +80,7 @@ def import_checkpoint(path: str | Path, model: nn.Module) -> Imported:
     )
 
 
-def _refuse_deeper_network(path: str | Path, given: Tensors, sources: Mapping[str, str]) -> None:
+def refuse_deeper_network(path: str | Path, given: Tensors, sources: Mapping[str, str]) -> None:
     """Refuse a file that has more layers of the kinds that the network has.
 
     All tensors of a small network may be found in the file of a larger one of the same family: it
@@ -112,7 +112,7 @@ def _without_numbers(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in parts)
 
 
-def _matched_by_name(given: Tensors, wanted: Tensors) -> dict[str, str]:
+def matched_by_name(given: Tensors, wanted: Tensors) -> dict[str, str]:
     """Name in the network -> name in the file, for the prefix that matches most names."""
     best: dict[str, str] = {}
     for prefix in PREFIXES:

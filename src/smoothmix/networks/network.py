@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.networks.normalise import Normalise, Statistics, normalise_layer
-from smoothmix.networks.registry import NETWORKS, Architecture
+from smoothmix.networks.registry import DENOISERS, NETWORKS, Architecture
 from smoothmix.registry import load_object
 
 
@@ -110,6 +110,16 @@ def build(
         # Its weights keep the names that its author knows.
         return body
     return Network(normalise, body)
+
+
+def build_denoiser(name: str, *, channels: int | None = None, size: int | None = None) -> nn.Module:
+    """The denoiser of that name or address, with fresh weights.
+
+    >>> import torch
+    >>> build_denoiser("unet", channels=1)(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 1, 28, 28])
+    """
+    return _build_body(name, DENOISERS[name], {"channels": channels, "size": size})
 
 
 def _check_size(name: str, architecture: Architecture, size: int | None) -> None:

@@ -105,3 +105,20 @@ NETWORKS = NetworkRegistry(
     },
 )
 """Every network by the name that presets, run folders and the command line use."""
+
+
+DENOISERS = NetworkRegistry(
+    "denoiser",
+    group="smoothmix.denoisers",
+    own={
+        "unet": Architecture(
+            builder="smoothmix.networks.denoisers:unet",
+            description="small U-Net, 0.06 M",
+        ),
+        "dncnn": Architecture(
+            builder="smoothmix.networks.denoisers:dncnn",
+            description="DnCNN, 0.56 M",
+        ),
+    },
+)
+"""Every denoiser by its name: networks that return images of the shape that they get."""

@@ -187,13 +187,19 @@ def assign(
     path: str | Path,
     *,
     exact: bool = False,
+    optional: str = "",
 ) -> None:
     """Copy a file's tensors into the network, or raise one sentence that says why they do not fit.
 
     `sources` has the name in the file for each name in the network. With `exact`, the file may
-    hold no other tensors. A network that is refused its weights is not changed.
+    hold no other tensors. The layer named `optional` may lack weights. A network that is refused
+    its weights is not changed.
     """
-    problems = list(_problems(state_tensors(model), tensors, sources, exact=exact))
+    wanted = state_tensors(model)
+    if optional:
+        kept = f"{optional}."
+        wanted = {name: value for name, value in wanted.items() if not name.startswith(kept)}
+    problems = list(_problems(wanted, tensors, sources, exact=exact))
     if problems:
         raise CheckpointError(f"{path} does not fit the network: it {' and '.join(problems)}")
     for name, source in sources.items():

@@ -28,11 +28,18 @@ def settings_by_group(measured: Measured) -> dict[str, dict[str, str]]:
 def _training_settings(config: RunConfig) -> dict[str, str]:
     settings = asdict(config)
     # Notes have their own place on the page.
-    for nested in ("method", "recipe", "notes"):
+    for nested in ("method", "recipe", "fine_tuning", "notes"):
         del settings[nested]
     for name, value in config.method.items():
         settings[f"method {name}"] = value
-    settings.update(asdict(config.recipe))
+    if config.fine_tuning is not None:
+        tuning = asdict(config.fine_tuning)
+        # The run has a hash of this name too.
+        tuning["first_weights"] = tuning.pop("weights")
+        tuning["first_weights_sha256"] = tuning.pop("weights_sha256")
+        settings.update(tuning)
+    if not config.imported:
+        settings.update(asdict(config.recipe))
     return _as_text(settings)
 
 

@@ -27,6 +27,10 @@ class RunFolder:
         """The trained network; exists once training has ended."""
         return self.path / "checkpoint" / "weights.safetensors"
 
+    def weights_after(self, epochs: int) -> Path:
+        """The network of so many epochs, if the run was extended afterwards."""
+        return self.path / "checkpoint" / f"weights-epoch{epochs}.safetensors"
+
     @property
     def state(self) -> Path:
         """The last checkpoint of the training."""

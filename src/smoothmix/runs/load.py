@@ -24,13 +24,20 @@ def build_network(config: RunConfig) -> nn.Module:
     channels, height, width = config.image_shape or (None, None, None)
     if height != width and not networks.NETWORKS[config.network].any_size:
         raise UsageError(f"{config.network} takes square images, not {height}x{width}")
-    return networks.build(
+    # The denoiser first: weights of the classifier are never those that are drawn here.
+    denoiser = None
+    if config.denoiser:
+        denoiser = networks.build_denoiser(config.denoiser, channels=channels, size=width)
+    network = networks.build(
         config.network,
         num_classes=config.num_classes,
         channels=channels,
         size=width,
         normalisation=config.normalisation,
     )
+    if denoiser is None:
+        return network
+    return networks.Denoised(denoiser, network)
 
 
 def image_shape(config: RunConfig) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from smoothmix.config import Fidelity, Precision, require
 from smoothmix.methods.registry import METHODS
-from smoothmix.networks.registry import NETWORKS
+from smoothmix.networks.registry import DENOISERS, NETWORKS
 
 # Options that name something in a registry are documented by what it holds.
 NETWORK_HELP = (
@@ -22,6 +22,11 @@ NETWORK_HELP = (
 METHOD_HELP = (
     f"{', '.join(METHODS)}, or your own as package.module:Class; by default gaussian or as in "
     "the preset."
+)
+
+DENOISER_HELP = (
+    f"What is trained with --classifier: {', '.join(DENOISERS)}, or your own as "
+    "package.module:function; by default unet."
 )
 
 CHECKPOINT_MINUTES = 10.0
@@ -78,8 +83,25 @@ class RunOverrides(Overrides):
 
     method: str | None = field(default=None, metadata={"help": METHOD_HELP})
 
+    classifier: str | None = None
+    """Train a denoiser for this classifier: a run folder, zoo:NAME or package.module:function."""
+
+    denoiser: str | None = field(default=None, metadata={"help": DENOISER_HELP})
+
+    weights: str | None = None
+    """Weights to start from: a file, a run folder or zoo:NAME; a head of other classes is new."""
+
+    freeze: tuple[str, ...] | None = None
+    """Beginnings of names of parameters that training leaves alone; `body` is all but the head."""
+
+    body_rate: float | None = None
+    """Learning rate of all but the head, before the first drop; by default that of the head."""
+
     sigma: float | None = None
     """Standard deviation of the noise, for pixels in [0, 1]."""
+
+    extend_epochs: int | None = None
+    """Epochs beyond those that the run in --out was made with: a finished run continues."""
 
     set: tuple[str, ...] | None = None
     """A setting of the method as name=value; may be given several times."""

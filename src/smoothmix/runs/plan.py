@@ -14,8 +14,14 @@ from smoothmix.data.registry import DATASETS
 from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS
 from smoothmix.networks.registry import NETWORKS
+from smoothmix.runs.fine_tuning import with_classifier, with_fine_tuning
 from smoothmix.runs.options import RunOverrides
-from smoothmix.runs.schedule import OTHER_SCHEDULE, scale_epochs, schedule_differences
+from smoothmix.runs.schedule import (
+    OTHER_SCHEDULE,
+    extend_epochs,
+    scale_epochs,
+    schedule_differences,
+)
 
 OWN_OPTIONS = ("name", "sigma", "fidelity")
 """Settings of a method that have options of their own: more depends on them than the method."""
@@ -25,19 +31,22 @@ def make_config(
     overrides: RunOverrides, *, preset: str | None = None, config: Path | None = None
 ) -> RunConfig:
     """The settings of a run: those of a preset, of a file or of a data set, with the overrides."""
+    overrides = with_classifier(overrides)
     run = _with_fidelity(_base(overrides, preset, config), overrides.fidelity)
     method_settings = parse_settings(overrides.set or ())
     method = _override_method(run.method, overrides) | method_settings
     parts = _given(overrides, "data", "network", "normalisation", "train_split")
     if overrides.network is not None and overrides.normalisation is None:
         parts |= _own_normalisation(overrides.network)
-    run = replace(run, method=method, **parts)
+    run = with_fine_tuning(replace(run, method=method, **parts), overrides)
     if overrides.epochs_scale is not None:
         run = scale_epochs(run, overrides.epochs_scale)
         # A number of epochs that the caller gave with --set means what it says: it is not scaled.
         run = replace(run, method={**run.method, **method_settings})
     recipe = _given(overrides, "epochs", "batch", "learning_rate", "seed", "precision")
     run = replace(run, recipe=replace(run.recipe, **recipe))
+    if overrides.extend_epochs is not None:
+        run = extend_epochs(run, overrides.extend_epochs)
     return _checked_against_preset(run)
 
 
@@ -179,6 +188,7 @@ def _checked_against_preset(config: RunConfig) -> RunConfig:
         config,
         method=_without_epochs(config.method, preset),
         recipe=preset.recipe,
+        extended_epochs=None,
         notes=(),
         data_hash="",
         image_shape=(),

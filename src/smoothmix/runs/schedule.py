@@ -32,6 +32,19 @@ def scale_epochs(config: RunConfig, scale: float) -> RunConfig:
     return replace(config, method=method, recipe=replace(recipe, epochs=epochs, drops=drops))
 
 
+def extend_epochs(config: RunConfig, epochs: int) -> RunConfig:
+    """The run with `epochs` beyond those that it was first made with.
+
+    Learning-rate drops, warm-up and deferral stay where they are, so that it ends like a run that
+    had so many epochs from the start.
+    """
+    require(epochs >= 1, f"--extend-epochs must be at least 1, got {epochs}")
+    # Counted from the first number, so that the same command resumes instead of extending again.
+    first = config.recipe.epochs - (config.extended_epochs or 0)
+    recipe = replace(config.recipe, epochs=first + epochs)
+    return replace(config, recipe=recipe, extended_epochs=epochs)
+
+
 def schedule_differences(config: RunConfig, preset: RunConfig) -> dict[str, str]:
     """How the schedule of a run differs from a preset's: a phrase for each setting, by its name."""
     differences = {}

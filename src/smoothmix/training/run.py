@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from smoothmix.methods import Method
 from smoothmix.runs.folder import RunFolder
 from smoothmix.runs.load import build_network
 from smoothmix.runs.options import CHECKPOINT_MINUTES, TrainingOptions
+from smoothmix.training import start
 from smoothmix.training.batches import Epoch
 from smoothmix.training.checkpoint import pack, unpack
 from smoothmix.training.metrics import Listeners
@@ -68,6 +70,7 @@ def open_run(
     ):
         torch.manual_seed(config.recipe.seed)
         model = build_network(config)
+        config = _with_notes(config, *start.prepare(model, config))
         if options.sync_batchnorm:
             model = synchronised(model, world, device)
         elif uses_batchnorm(model) and not world.alone:
@@ -125,7 +128,7 @@ def load_data(config: RunConfig, options: TrainingOptions) -> tuple[Dataset, Dat
 def _complete(config: RunConfig, method: Method, train: Dataset, test: Dataset) -> RunConfig:
     """The settings with what only the method and the data know."""
     config = replace(
-        config,
+        start.with_digest(config),
         method={"name": config.method["name"], **_all_settings(method)},
         num_classes=train.num_classes,
         class_names=recorded_names(train),
@@ -227,11 +230,43 @@ def claim(folder: RunFolder, config: RunConfig) -> None:
     if not folder.config.exists():
         config.save(folder.config)
         return
-    different = differences(RunConfig.load(folder.config), config)
+    recorded = RunConfig.load(folder.config)
+    if config.extended_epochs is not None:
+        recorded = extend(folder, recorded, config)
+    different = differences(recorded, config)
     if different:
         raise UsageError(
-            f"{folder.path}: holds a run with other settings: {different}; use another --out"
+            f"{folder.path}: holds a run with other settings: {different}; {_advice(different)}"
         )
+
+
+def _advice(different: str) -> str:
+    if re.fullmatch(r"epochs is \d+ there and \d+ here", different):
+        return "use another --out, or --extend-epochs to train this run for more epochs"
+    return "use another --out"
+
+
+def extend(folder: RunFolder, recorded: RunConfig, config: RunConfig) -> RunConfig:
+    """Give the run in a folder more epochs, where that is all that it lacks; its settings."""
+    longer = replace(
+        recorded,
+        recipe=replace(recorded.recipe, epochs=config.recipe.epochs),
+        extended_epochs=config.extended_epochs,
+        weights_sha256="",
+    )
+    if recorded.recipe.epochs >= config.recipe.epochs or differences(longer, config):
+        return recorded
+    if not folder.state.exists():
+        raise UsageError(
+            f"{folder.path}: has no checkpoint to continue from ({folder.state.name} is missing): "
+            "train again with more --epochs and another --out"
+        )
+    # The weights first: a process that dies here leaves a run that has not ended, and no weights
+    # of fewer epochs than the settings say.
+    if folder.weights.exists():
+        folder.weights.replace(folder.weights_after(recorded.recipe.epochs))
+    longer.save(folder.config)
+    return longer
 
 
 def add_notes(folder: RunFolder, notes: Sequence[str]) -> None:
@@ -263,7 +298,10 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     del table["weights_sha256"]
     # Earlier versions did not record them; the fingerprint of the data distinguishes names.
     del table["class_names"]
+    # The same run, whether it had its epochs from the start or not.
+    del table["extended_epochs"]
     recipe = table.pop("recipe")
     method = table.pop("method")
+    tuning = table.pop("fine_tuning") or {}
     flat = {f"method {name}": value for name, value in method.items()}
-    return {**flat, **table, **recipe}
+    return {**flat, **table, **tuning, **recipe}

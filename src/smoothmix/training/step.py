@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from smoothmix.config import Precision, Recipe
+from smoothmix.config import FineTuning, Precision, Recipe
 from smoothmix.methods import Batch, Loss, Method
+from smoothmix.networks.parts import RATE_FACTOR, keep_frozen_modules, parameter_groups
 from smoothmix.training.batches import Share
 from smoothmix.training.parallel import ProcessGroup, Tally
 
@@ -66,6 +67,7 @@ class Stepper:
     recipe: Recipe
     device: torch.device
     group: ProcessGroup = field(default_factory=ProcessGroup)
+    tuning: FineTuning | None = None
     optimiser: SGD = field(init=False)
     _loss: LossModule = field(init=False)
     _wrapped: nn.Module | None = field(init=False, default=None)
@@ -73,7 +75,7 @@ class Stepper:
     def __post_init__(self) -> None:
         self.model.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = SGD(
-            self.model.parameters(),
+            parameter_groups(self.model, self.tuning, learning_rate=self.recipe.learning_rate),
             lr=self.recipe.learning_rate,
             momentum=self.recipe.momentum,
             nesterov=self.recipe.nesterov,
@@ -86,8 +88,10 @@ class Stepper:
     def set_epoch(self, epoch: int) -> None:
         """Set the learning rate of an epoch, and train mode."""
         for parameters in self.optimiser.param_groups:
-            parameters["lr"] = self.recipe.rate(epoch)
+            parameters["lr"] = self.recipe.rate(epoch) * parameters.get(RATE_FACTOR, 1.0)
         self.model.train()
+        if self.tuning is not None and self.tuning.freeze:
+            keep_frozen_modules(self.model)
 
     def step(self, share: Share, *, stop: bool = False) -> StepTotals:
         """Take one step on this process's share of it; every process must call this.

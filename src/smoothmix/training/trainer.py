@@ -57,7 +57,14 @@ class Trainer:
     """Of the folder that was locked; None in processes that do not touch it."""
 
     def __post_init__(self) -> None:
-        self.stepper = Stepper(self.model, self.method, self.config.recipe, self.device, self.group)
+        self.stepper = Stepper(
+            self.model,
+            self.method,
+            self.config.recipe,
+            self.device,
+            self.group,
+            self.config.fine_tuning,
+        )
         self.state = State(model={}, optimiser={})
 
     def resume(self) -> None:
