@@ -36,9 +36,14 @@ def temporary_beside(target: Path) -> Iterator[Path]:
 
 def remove_abandoned(target: Path) -> None:
     """Delete the temporary files of `target` whose writers are gone."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{{2 * TOKEN_BYTES}}}\.tmp")
+    remove_abandoned_in(target.parent, re.escape(target.name))
+
+
+def remove_abandoned_in(folder: Path, names: str) -> None:
+    """Delete the temporary files in a folder whose writers are gone, by a pattern of targets."""
+    pattern = re.compile(rf"\.{names}\.[0-9a-f]{{{2 * TOKEN_BYTES}}}\.tmp", re.ASCII)
     with suppress(OSError):
-        for path in list(target.parent.iterdir()):
+        for path in list(folder.iterdir()):
             if pattern.fullmatch(path.name):
                 _remove_unless_locked(path)
 

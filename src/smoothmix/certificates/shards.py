@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import final
 
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive, is_held
+from smoothmix._io.temporary import remove_abandoned_in
 from smoothmix.certificates.file import Certificates, read
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.partial import Journal
@@ -99,9 +100,12 @@ def shards_beside(path: Path) -> list[Shard]:
     return sorted(found)
 
 
-def remove_abandoned_locks(path: Path) -> None:
-    """Delete the locks that killed processes left for shards of a whole file that is complete."""
-    pattern = re.compile(rf"{re.escape(path.stem)}-\d+-of-\d+\.lock", re.ASCII)
+def remove_leftovers(path: Path) -> None:
+    """Delete what killed processes left for shards of a whole file that is complete."""
+    shard = rf"{re.escape(path.stem)}-\d+-of-\d+"
+    # Whoever writes a shard removes its abandoned files, but nobody will write these again.
+    remove_abandoned_in(path.parent, rf"{shard}\.(?:tsv|toml)")
+    pattern = re.compile(rf"{shard}\.lock", re.ASCII)
     for file in list(path.parent.iterdir()):
         if not pattern.fullmatch(file.name):
             continue
@@ -204,7 +208,7 @@ class ShardedRun:
                 whole = _closed(read(self.path))
                 _remove(shards, whole)
                 Journal(self.path, self.settings).remove_if_finished(whole.indices)
-            remove_abandoned_locks(self.path)
+            remove_leftovers(self.path)
         except InUseError:
             return False
         return True

@@ -20,7 +20,7 @@ from smoothmix.certificates.selection import parse_shards
 from smoothmix.certificates.shards import (
     Shard,
     ShardedRun,
-    remove_abandoned_locks,
+    remove_leftovers,
     rows_in,
     split_run,
     started_shards,
@@ -84,7 +84,7 @@ def certify_together(
             on_progress=on_progress,
         )
         if not file.missing:
-            remove_abandoned_locks(path)
+            remove_leftovers(path)
         return Outcome(file)
     require(
         settings.probe != RANDOM,
