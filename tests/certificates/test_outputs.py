@@ -11,10 +11,12 @@ import pytest
 
 from smoothmix._io.files import atomic_write
 from smoothmix._io.locks import InUseError, exclusive, lock_path
+from smoothmix._io.temporary import temporary_beside
 from smoothmix.certificates import FileSettings, read, settings_path, writing
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.partial import journal_path
 from smoothmix.certificates.row import Certificate
+from smoothmix.certificates.shards import remove_leftovers
 from smoothmix.errors import SmoothmixError, UsageError
 from tests.helpers.certificates import our_file
 
@@ -274,6 +276,17 @@ def test_the_command_refuses_a_device_and_a_pipe_at_once(tmp_path: Path, smoothm
         refused = smoothmix("certify", "--model", "torch.nn:Flatten", "--sigma", 1, "--out", name)
         assert refused.code == 2
         assert f"{name}: is {kind}" in refused.err
+
+
+def test_what_killed_writers_of_shards_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    left = ["c-1-of-2.lock", ".c-1-of-2.toml.0123abcd.tmp", ".c-2-of-2.tsv.89abcdef.tmp"]
+    others = [".c-1-of-2.toml.tmp", ".d-1-of-2.toml.0123abcd.tmp", ".c.toml.0123abcd.tmp", "c.lock"]
+    for name in (*left, *others):
+        (tmp_path / name).touch()
+    with temporary_beside(tmp_path / "c-2-of-2.tsv") as of_a_living_process:
+        remove_leftovers(tmp_path / "c.tsv")
+        assert of_a_living_process.exists()
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(others)
 
 
 def test_a_pipe_is_no_shard(tmp_path: Path, rows_and_settings: object) -> None:
