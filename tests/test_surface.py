@@ -37,7 +37,7 @@ LEVELS = (
     ("attacks", "inference"),
     ("methods",),
     ("certify", "training"),
-    ("integrations", "studies", "reproduce"),
+    ("integrations", "studies", "reproduce", "serve"),
     ("cli", "__main__"),
 )
 """Imports point one way: a module imports from its own level and from those above it here."""
@@ -204,6 +204,7 @@ PUBLIC = {
         "Overrides RunFolder RunOverrides TrainingOptions build_network load_run make_config "
         "run_name scale_epochs"
     ),
+    "serve": ("Classifier ServeSettings Service make_app open_classifier run"),
     "stats": (
         "Anytime FixedDraws GUARANTEES NOBODY Guarantee GuaranteeOptions SelectedVotes Stopping"
     ),

@@ -1,5 +1,7 @@
 """Images that share the worker threads of one sampler by turns, each until its own deadline.
 
+New images come first, one after the other, until each has had a batch; then all have one in turn.
+
 A batch that was started is always finished and counted. Whether a further one starts depends on the
 clock, on how long batches took, and on votes that are counted already; never on draws in flight.
 The votes of an image are those of its first so many draws, in their fixed order, whatever happens.
@@ -30,6 +32,9 @@ Ended = Literal["", "enough", "deadline", "cancelled"]
 
 REMEMBERED_BATCHES = 40
 """How many batches the estimate of the next one rests on."""
+
+WARM_UP_ROUNDS = 4
+"""Batches of each thread before the first image; the fastest round counts."""
 
 LEAST_SECONDS = 1e-9
 """No draw is faster."""
@@ -82,7 +87,7 @@ class Turns:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._waiting: deque[TimedImage] = deque()
-        """All images whose drawing has not ended; the first has the next turn."""
+        """All images whose drawing has not ended, in the order of their turns."""
         self._in_flight = 0
         self._pace = Pace()
         self._warm_up(shape)
@@ -101,8 +106,7 @@ class Turns:
         """Begin to draw for an image; `work.done` tells when it has ended."""
         self._sampler.require_own_process()
         with self._lock:
-            # In front: it has had nothing yet. Its later turns come in order.
-            self._waiting.appendleft(work)
+            self._waiting.append(work)
         self._go_on()
 
     def end_at(self, deadline: float) -> None:
@@ -136,16 +140,25 @@ class Turns:
             return time.monotonic() - began
 
         # The first pass of each thread copies the network and makes tables of the noise.
-        for _ in range(2):
+        rounds = []
+        for _ in range(WARM_UP_ROUNDS):
             taken = list(self._sampler.workers.map(seconds_of_one, range(self._sampler.threads)))
-        self._pace.warm = max(taken) / size
+            rounds.append(max(taken))
+        self._pace.warm = min(rounds) / size
 
     def _go_on(self) -> None:
         """Start batches on all free threads, and end the images that get no more."""
+        ended = []
         with self._lock:
-            while self._in_flight < self._sampler.threads and self._start_one():
-                pass
-            ended = self._remove_ended()
+            while True:
+                while self._in_flight < self._sampler.threads and self._start_one():
+                    pass
+                removed = self._remove_ended()
+                ended += removed
+                # The end of one may lower the estimate, so that there is time for another: nothing
+                # else would wake it.
+                if not removed:
+                    break
             if not self._waiting:
                 self._idle.notify_all()
         # Outside of the lock: whoever waits may start the next image at once.
@@ -154,18 +167,35 @@ class Turns:
 
     def _start_one(self) -> bool:
         """Start the batch of the next image that may have one; False if there is none."""
-        for work in list(self._waiting):
+        for work in self._in_order():
             draws = self._next_draws(work)
             if draws is None or not self._is_time_for(work, draws.stop - draws.start):
                 continue
-            self._waiting.remove(work)
-            self._waiting.append(work)
+            # A new image keeps its place until it has had a batch that can certify it.
+            if draws.domain is Domain.ESTIMATION:
+                self._waiting.remove(work)
+                self._waiting.append(work)
             work.started[draws.domain] = draws.stop
             work.in_flight += 1
             self._in_flight += 1
             self._sampler.workers.submit(self._draw, work, draws)
             return True
         return False
+
+    def _in_order(self) -> list[TimedImage]:
+        """Images by who is next: first new ones in the order in which they came, then in turn.
+
+        Where there is too little time for all, the first ones then get certificates, and not all
+        of them a selection that leads to none.
+        """
+        new = []
+        others = []
+        for work in self._waiting:
+            if Domain.ESTIMATION in work.started:
+                others.append(work)
+            else:
+                new.append(work)
+        return new + others
 
     def _next_draws(self, work: TimedImage) -> ImageDraws | None:
         """The draws that an image needs next; None if it has enough, or must wait for a batch."""

@@ -29,6 +29,7 @@ from smoothmix.cli import (
     quickstart,
     report,
     reproduce,
+    serve,
     study,
     study_dimension,
     study_models,
@@ -72,6 +73,7 @@ app.command(presets.presets)
 app.command(data.app, name="data")
 app.command(importing.import_checkpoint, name="import")
 app.command(bench.bench)
+app.command(serve.serve)
 
 study.app.command(study_models.confidence)
 study.app.command(study_models.path)

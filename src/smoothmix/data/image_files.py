@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, BinaryIO, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,30 +75,43 @@ DECODING_ERRORS = (
 """What PIL's decoders raise for damaged files."""
 
 
+class TooManyPixelsError(DataError):
+    """An image is larger than allowed, by its header: nothing has been unpacked."""
+
+
 def open_image(path: Path) -> Image.Image:
     """The image in a file, of which only the header has been read."""
-    from PIL import Image
-
     # Opening a pipe would block forever.
     if not path.is_file():
         raise DataError(f"{path}: not a readable image (not a file): replace or remove it")
+    return _opened(path, str(path), FORMATS, MAX_PIXELS)
+
+
+def _opened(
+    source: Path | BinaryIO, name: str, formats: tuple[str, ...], most_pixels: int
+) -> Image.Image:
+    """The image in a file or a stream, of which only the header has been read."""
+    from PIL import Image
+
     try:
-        image = Image.open(path, formats=FORMATS)
+        image = Image.open(source, formats=formats)
     except (
         *DECODING_ERRORS,
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:
         raise DataError(
-            f"{path}: not a readable image ({shown(error, 200)}): replace or remove it"
+            f"{name}: not a readable image ({shown(error, 200)}): replace or remove it"
         ) from error
-    if not 0 < math.prod(image.size) <= MAX_PIXELS:
+    if not 0 < math.prod(image.size) <= most_pixels:
         image.close()
-        raise DataError(f"{path}: {image.width}x{image.height} pixels: resize or remove it")
+        raise TooManyPixelsError(
+            f"{name}: {image.width}x{image.height} pixels: resize or remove it"
+        )
     problem = _why_not_exact(image)
     if problem:
         image.close()
-        raise DataError(f"{path}: {problem}")
+        raise DataError(f"{name}: {problem}")
     return image
 
 
@@ -164,12 +177,26 @@ def turned_upright(image: Image.Image, found: int) -> Image.Image:
 
 def decode(path: Path, channels: int, *, upright: bool = False, deep: bool = False) -> Image.Image:
     """The image in a file, as grey (1 channel) or RGB (3); `deep` if it must have 16 bits."""
+    return _decoded(open_image(path), str(path), channels, upright=upright, deep=deep)
+
+
+def decode_stream(
+    stream: BinaryIO, name: str, channels: int, *, formats: tuple[str, ...], most_pixels: int
+) -> Image.Image:
+    """The upright image of 8 bits in a stream that errors call `name`."""
+    image = _opened(stream, name, formats, most_pixels)
+    return _decoded(image, name, channels, upright=True, deep=False)
+
+
+def _decoded(
+    opened: Image.Image, name: str, channels: int, *, upright: bool, deep: bool
+) -> Image.Image:
     mode = "RGB"
     if channels == 1:
         mode = "L"
-    with open_image(path) as image:
+    with opened as image:
         if is_deep(image) != deep:
-            raise DataError(f"{path}: images must all have 8 bits or all 16 bits: convert it")
+            raise DataError(f"{name}: images must all have 8 bits or all 16 bits: convert it")
         found = 1
         if upright:
             found = orientation(image)
@@ -182,7 +209,7 @@ def decode(path: Path, channels: int, *, upright: bool = False, deep: bool = Fal
             return turned_upright(image.convert(mode), found)
         except DECODING_ERRORS as error:
             raise DataError(
-                f"{path}: damaged ({shown(error, 200)}): replace or remove it"
+                f"{name}: damaged ({shown(error, 200)}): replace or remove it"
             ) from error
 
 

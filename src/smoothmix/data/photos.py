@@ -6,19 +6,27 @@ import glob
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from smoothmix.config import UNLABELLED
 from smoothmix.data.folders import image_forms
-from smoothmix.data.image_files import SUFFIXES, FolderDataset
+from smoothmix.data.image_files import SUFFIXES, FolderDataset, centre_crop
 from smoothmix.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 NAME = "images"
 """Name of the data set in certificate files."""
 
 SHORT_SIDES = {"imagenet": 256}
 """What training on a data set scaled short sides to, before it cropped the middle."""
+
+
+AS_IT_IS = "certified as they are"
+"""What is noted where nothing has to be done."""
 
 
 def find_images(places: Sequence[str]) -> list[Path]:
@@ -67,6 +75,26 @@ def _listed(path: Path) -> list[Path]:
     return [path.parent / line.strip() for line in lines if line.strip()]
 
 
+def prepared(
+    image: Image.Image, *, shape: Sequence[int], trained_on: str = ""
+) -> tuple[Image.Image, str]:
+    """One image as `load_images` makes it, and how that was."""
+    _, height, width = shape
+    if image.size == (width, height):
+        return image, AS_IT_IS
+    if height != width:
+        raise DataError(f"the network takes images of {width}x{height} pixels: resize it")
+    short_side = SHORT_SIDES.get(trained_on, height)
+    return centre_crop(image, short_side, (height, width)), _scaling(short_side, width, height)
+
+
+def _scaling(short_side: int, width: int, height: int) -> str:
+    return (
+        f"scaled to {short_side} pixels on the short side and cropped to {width}x{height} in "
+        "8 bits: certificates are about the images so prepared"
+    )
+
+
 def load_images(
     places: Sequence[str],
     *,
@@ -85,7 +113,7 @@ def load_images(
     forms = image_forms(root, files)
     channels, height, width = shape
     short_side = None
-    note = "certified as they are"
+    note = AS_IT_IS
     if any(form.size != (width, height) for form in forms):
         # Other shapes would be cropped to a stripe, or filled with pixels that nobody took.
         if height != width:
@@ -93,10 +121,7 @@ def load_images(
                 f"{root}: the network takes images of {width}x{height} pixels: resize them"
             )
         short_side = SHORT_SIDES.get(trained_on, height)
-        note = (
-            f"scaled to {short_side} pixels on the short side and cropped to {width}x{height} in "
-            "8 bits: certificates are about the images so prepared"
-        )
+        note = _scaling(short_side, width, height)
     return FolderDataset(
         name=NAME,
         split="test",
