@@ -12,14 +12,14 @@ from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions, Numbers, parse_numbers
 from smoothmix.cli.output import NothingSavedError, duration, progress, show, table
-from smoothmix.config import require
+from smoothmix.config import EngineName, Precision, require
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
     from smoothmix.certify.smoothed import Smoothed
     from smoothmix.cli.models import LoadedNetwork
     from smoothmix.inference.sampler import Sampler
-    from smoothmix.inference.speed import Speed
+    from smoothmix.inference.speed import Setup, Speed
 
 NETWORK = ModelOptions()
 
@@ -41,13 +41,14 @@ def bench(
     shape: Numbers = None,
     data: str | None = None,
     data_dir: Path | None = None,
+    engine: EngineName = "auto",
     n: int = 100_000,
     images: int = 500,
     turns: int = 5,
 ) -> None:
     """Measure how many draws per second a network reaches here, and how long certification takes.
 
-    The setups (layers fused or as written, fp32 or bf16) take turns, so that their ratios hold on a
+    The engines that are installed take turns in fp32 and bf16, so that their ratios hold on a
     machine that does other things too. Nothing is written, and a run folder needs no data set.
 
     Parameters
@@ -60,6 +61,9 @@ def bench(
         A data set with such images and classes, instead of --shape and --num-classes.
     data_dir
         Folder that holds it; by default $SMOOTHMIX_DATA or this user's cache.
+    engine
+        Compare this engine alone with torch; compiled, which takes a minute to prepare, is measured
+        only if it is named.
     n
         Draws per image.
     images
@@ -68,6 +72,8 @@ def bench(
         How often each setup is measured, half a second or more at a time; the median counts.
     """
     from smoothmix.cli.models import choose_noise, load_network
+    from smoothmix.inference.engines import ENGINES
+    from smoothmix.inference.speed import all_setups
 
     require(current_world().alone, "bench measures one process: start it without torchrun")
     for name, number in ("n", n), ("images", images), ("turns", turns):
@@ -81,7 +87,9 @@ def bench(
         num_classes=num_classes,
         batch=network.batch,
     )
-    speeds = _measured(smoothed, image_shape, turns)
+    if engine != "auto":
+        ENGINES[engine].require_installed()
+    speeds = _measured(smoothed, image_shape, turns, all_setups(engine))
     shown_shape = "x".join(map(str, image_shape))
     table(
         f"{loaded.name}, images of {shown_shape}, {n:,} draws each, {_device_text(smoothed)}",
@@ -99,8 +107,10 @@ def bench(
         show(f"- {line}")
 
 
-def _measured(smoothed: Smoothed, shape: tuple[int, ...], turns: int) -> list[Speed]:
-    from smoothmix.inference.speed import Setup, measure
+def _measured(
+    smoothed: Smoothed, shape: tuple[int, ...], turns: int, setups: Sequence[Setup]
+) -> list[Speed]:
+    from smoothmix.inference.speed import measure
 
     def open_sampler(setup: Setup) -> AbstractContextManager[Sampler]:
         classifier = replace(smoothed, engine=setup.engine, precision=setup.precision)
@@ -108,7 +118,7 @@ def _measured(smoothed: Smoothed, shape: tuple[int, ...], turns: int) -> list[Sp
 
     try:
         with progress("measuring", unit="turns") as on_progress:
-            return measure(open_sampler, shape, turns=turns, on_progress=on_progress)
+            return measure(open_sampler, shape, setups=setups, turns=turns, on_progress=on_progress)
     except KeyboardInterrupt as error:
         raise NothingSavedError from error
 
@@ -181,21 +191,31 @@ def _rounded(number: float) -> str:
 
 def _advice(speeds: Sequence[Speed], draws: int) -> list[str]:
     """What the numbers mean for whoever is about to certify."""
-    first, *others = speeds
-    lines = ["the first line is what `smoothmix certify` does"]
-    for other in others:
-        if other.setup.precision != "bf16":
-            continue
-        if other.ratio >= WORTH_MENTIONING:
-            lines.append(
-                f"bf16 is {other.ratio:.1f} times as fast; it is another classifier: "
-                "certify with it if you deploy with it"
-            )
-        else:
-            lines.append("bf16 gains nothing here")
+    first = speeds[0]
+    lines = ["the first line is what `smoothmix certify` does unless it chooses another engine"]
+    fastest = _fastest(speeds, first.setup.precision)
+    if fastest.ratio >= WORTH_MENTIONING:
+        lines.append(
+            f"{fastest.setup.engine} is {fastest.ratio:.1f} times as fast: certify chooses it by "
+            f"itself for long jobs, and with --engine {fastest.setup.engine} for any"
+        )
+    in_bf16 = _fastest(speeds, "bf16")
+    if in_bf16.ratio >= WORTH_MENTIONING * fastest.ratio:
+        lines.append(
+            f"bf16 is {in_bf16.ratio / fastest.ratio:.1f} times as fast; it is another classifier: "
+            "certify with it if you deploy with it"
+        )
+    else:
+        lines.append("bf16 gains nothing here")
     if draws / first.rate > LONG:
         # A fixed number of draws spends most of them on images that were clear long before.
         lines.append(
             "`--mode anytime --radii 0.5` answers one question with tens of times fewer draws"
         )
     return lines
+
+
+def _fastest(speeds: Sequence[Speed], precision: Precision) -> Speed:
+    """The fastest of the setups in one precision; the first of all where there is none."""
+    found = [speed for speed in speeds if speed.setup.precision == precision]
+    return max(found, key=lambda speed: speed.ratio, default=speeds[0])

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
-from smoothmix.config import EngineName, Precision
+from smoothmix.config import PRECISIONS, EngineName, Precision
+from smoothmix.errors import UsageError
+from smoothmix.inference.engines import ENGINES
 from smoothmix.inference.prepare import microbatch_size
 from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.noise.streams import Domain
@@ -31,7 +33,32 @@ class Setup:
     precision: Precision
 
 
-SETUPS = (Setup("auto", "fp32"), Setup("eager", "fp32"), Setup("auto", "bf16"))
+SETUPS = (
+    Setup("auto", "fp32"),
+    Setup("eager", "fp32"),
+    Setup("auto", "bf16"),
+    Setup("eager", "bf16"),
+)
+"""The setups of torch, the first of which is what others are compared with."""
+
+
+def all_setups(engine: EngineName = "auto") -> tuple[Setup, ...]:
+    """The setups to compare: those of torch, of one engine, or of all that are installed.
+
+    The engine `compiled` takes a minute to prepare, and is among them only if it is named.
+    """
+    names = [name for name, each in ENGINES.items() if each.needs and each.installed]
+    if engine != "auto":
+        names = [engine]
+    setups = list(SETUPS)
+    for precision in PRECISIONS:
+        for name in names:
+            setup = Setup(name, precision)
+            if precision in ENGINES[name].precisions and setup not in setups:
+                setups.append(setup)
+    # By precision, with what torch does first.
+    return tuple(sorted(setups, key=lambda setup: PRECISIONS.index(setup.precision)))
+
 
 OpenSampler = Callable[[Setup], AbstractContextManager[Sampler]]
 """Opens the smoothed classifier with one setup."""
@@ -62,6 +89,7 @@ def measure(
 ) -> list[Speed]:
     """The speed of each setup on images of this shape; of two that run the same, the first alone.
 
+    Engines that cannot run the network are left out, unless torch cannot run it either.
     The setups take turns of about so many seconds each, so that other work on the machine affects
     all of them alike. Medians count.
     """
@@ -72,7 +100,12 @@ def measure(
         for setup in setups:
             # A setup that runs as an earlier one does is closed again at once.
             with ExitStack() as attempt:
-                sampler = attempt.enter_context(open_sampler(setup))
+                try:
+                    sampler = attempt.enter_context(open_sampler(setup))
+                except UsageError:
+                    if setup in SETUPS or len(setups) == 1:
+                        raise
+                    continue
                 if not _is_measured_already(setup, sampler, samplers):
                     samplers[setup] = sampler
                     opened.push(attempt.pop_all())
@@ -85,15 +118,17 @@ def measure(
             for setup, take_turn in turn_of.items():
                 rates[setup].append(take_turn())
     on_progress(Progress(turns, turns))
-    return [
-        Speed(
-            setup=setup,
-            engine=sampler.engine,
-            rate=statistics.median(rates[setup]),
-            ratio=_median_ratio(rates[setup], rates[setups[0]]),
+    usual_rates = rates[setups[0]]
+    usual_rate = statistics.median(usual_rates)
+    speeds = []
+    for setup, sampler in samplers.items():
+        # Other work on the machine falls on one turn more than on another, and least on ratios
+        # within a turn. The rate follows from the ratio, so that they cannot contradict each other.
+        ratio = _median_ratio(rates[setup], usual_rates)
+        speeds.append(
+            Speed(setup=setup, engine=sampler.engine, rate=ratio * usual_rate, ratio=ratio)
         )
-        for setup, sampler in samplers.items()
-    ]
+    return speeds
 
 
 def _is_measured_already(setup: Setup, sampler: Sampler, samplers: dict[Setup, Sampler]) -> bool:
