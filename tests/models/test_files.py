@@ -240,31 +240,3 @@ def test_weights_given_as_a_network_get_advice(tmp_path: Path, smoothmix: Run) -
             models.load(str(tmp_path / name), allow_code=True)
     done = smoothmix("certify", "--model", "net.h5", "--data", "sample", "--sigma", "0.5")
     assert done.code == 2
-
-
-def test_the_core_imports_without_any_extra(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    for name in ("onnx", "onnxruntime", "transformers", "timm"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed')")
-    script = (
-        "import smoothmix as sm\n"
-        "from smoothmix import models\n"
-        "open('net.onnx', 'w').close()\n"
-        "for name in ('net.onnx', 'hf:vit', 'timm:resnet18'):\n"
-        "    try:\n"
-        "        models.load(name)\n"
-        "    except sm.SmoothmixError as error:\n"
-        "        print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path), "PATH": ""},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for extra in ("onnx", "hf", "timm"):
-        assert f"pip install 'smoothmix[{extra}]'" in done.stdout
