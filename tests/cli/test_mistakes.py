@@ -74,6 +74,11 @@ QUICK = ("--n0", 20, "--n", 200, "--max", 3)
             "can never certify the radius 8",
         ),
         (
+            ["certify", "run", "--mode", "anytime", "--n", "1000", "--radii", "1.34,0.5"],
+            2,
+            "can never certify the radius 1.34",
+        ),
+        (
             ["report", "run"],
             2,
             "there is no such certificate file; certify it first: smoothmix certify run",

@@ -116,3 +116,26 @@ def test_a_recomputed_file_still_belongs_to_its_run(results: Path, smoothmix: Ru
     assert smoothmix("certificates", "recompute", run, "--alpha", 0.01).code == 0
     again = measure(run / "certificates-alpha0.01.tsv")
     assert (again.method, again.config) == ("gaussian", measure(run).config)
+
+
+def test_two_networks_certified_in_one_folder_get_a_file_each(
+    results: Path, smoothmix: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\ndef make():\n    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 10))\n"
+    )
+    own = ("certify", "--model", "mine:make", "--sigma", 0.5, "--data", "sample", *SETTINGS)
+    assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0
+    first = smoothmix(*own)
+    assert first.code == 0, first.err
+    assert "certificates.tsv holds certificates of another network" in first.err
+    files = {path.name: path.read_bytes() for path in tmp_path.glob("*.tsv")}
+    assert files.keys() == {"certificates.tsv", "certificates-mine-make.tsv"}
+    # Both are found again by the commands that made them.
+    assert smoothmix(*own).code == 0
+    assert smoothmix("certify", f"zoo:{NAME}", *SETTINGS).code == 0
+    assert files == {path.name: path.read_bytes() for path in tmp_path.glob("*.tsv")}
+    settings = certificates.read(tmp_path / "certificates-mine-make.tsv").settings
+    assert settings is not None
+    assert settings.model == "mine:make"

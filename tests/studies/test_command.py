@@ -81,7 +81,7 @@ def test_quick_mixing_on_the_sample(smoothmix: Run, runs: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["confidence"], "RUNS is missing"),
+        (["confidence"], "name run folders, or a network by --model"),
         (["confidence", "nowhere"], "nowhere: is no run folder"),
         (["confidence", "runs/untrained"], "runs/untrained: has no trained weights"),
         (
@@ -156,3 +156,29 @@ def test_numbers_are_worth_having_without_matplotlib(
     assert "of these images are classified right by every model" in done.err
     assert not (tmp_path / "studies" / "path.png").exists()
     assert (tmp_path / "studies" / "path.json").exists()
+
+
+MY_NETWORK = """
+from smoothmix.runs.load import load_run
+
+def make():
+    return load_run("runs/one")[1]
+"""
+
+
+def test_a_network_of_ones_own_is_studied_beside_a_run(
+    smoothmix: Run, runs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "studied.py").write_text(MY_NETWORK)
+    own = ("--model", "studied:make", "--sigma", 0.5)
+    command = ("study", "confidence", "--eps", "4", "--max", 2, *QUICK)
+    done = smoothmix(*command, *own, "runs/one")
+    assert done.code == 0, done.err
+    found = rows((tmp_path / "studies" / "confidence.csv").read_text())
+    # The same network under another name.
+    first, second = ({**row, "model": ""} for row in found)
+    assert first == second
+    assert [row["model"] for row in found] == ["one", "studied:make"]
+    assert "--data is needed" in smoothmix(*command, *own).err
+    assert "--model and --sigma go together" in smoothmix(*command, *own[:2]).err
+    assert "name run folders, or a network by --model" in smoothmix(*command).err

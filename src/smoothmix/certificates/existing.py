@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 from pathlib import Path
 
 from smoothmix.certificates.old_partial import old_votes_path
@@ -10,6 +11,9 @@ from smoothmix.certificates.partial import SUFFIX
 from smoothmix.certificates.settings import FileSettings, load_settings
 from smoothmix.certificates.shards import rows_in, shards_beside
 from smoothmix.errors import SmoothmixError
+
+LONGEST_NAME = 80
+"""Characters of a model's name in the name of a file; its end tells models apart."""
 
 
 def existing_settings(path: Path) -> FileSettings | None:
@@ -28,6 +32,31 @@ def existing_settings(path: Path) -> FileSettings | None:
     if _has_partial_votes(path):
         return without_rows
     return None
+
+
+def path_for_model(usual: Path, model: str) -> Path:
+    """The usual file, or one named after the model where the usual one is another model's.
+
+    Networks without a run folder share the current folder. Whoever certifies two of them there gets
+    two files, and the same command finds its own again.
+    """
+    named = usual.with_name(f"{usual.stem}-{_as_file_name(model)}{usual.suffix}")
+    if existing_settings(named) is not None:
+        return named
+    existing = existing_settings(usual)
+    if existing is None or existing.model == model:
+        return usual
+    return named
+
+
+def _as_file_name(model: str) -> str:
+    """A name without the characters that paths and shells treat in their own way.
+
+    >>> _as_file_name("zoo:mnist-0.50-gaussian"), _as_file_name("../nets/a b.onnx")
+    ('zoo-mnist-0.50-gaussian', 'nets-a-b.onnx')
+    """
+    plain = re.sub(r"[^\w.-]+", "-", model, flags=re.ASCII)
+    return plain.strip("-.")[-LONGEST_NAME:].strip("-.")
 
 
 def _readable_settings(path: Path) -> FileSettings | None:

@@ -118,13 +118,20 @@ def note_without_rules(guarantee: Guarantee) -> None:
         )
 
 
-def require_in_reach(certification: Certification, radius: float | None) -> None:
+def require_in_reach(certification: Certification, radius: float | None, path: Path) -> None:
     """Refuse radii that the draws could not certify even if every vote agreed."""
+    from smoothmix.certificates.existing import existing_settings
+
     in_batches = certification.in_whole_batches()
     if radius is not None:
         in_batches.require_reach(radius)
-    if certification.guarantee.radii:
-        in_batches.require_reach(min(certification.guarantee.radii))
+    radii = certification.guarantee.radii
+    if not radii:
+        return
+    in_batches.require_reach(min(radii))
+    # Files of earlier versions may have been started with such radii, and are finished.
+    if existing_settings(path) is None:
+        in_batches.require_reach(max(radii))
 
 
 def require_same_images(path: Path, selection: Selection, network: NetworkOptions) -> None:

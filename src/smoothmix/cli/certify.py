@@ -35,6 +35,7 @@ from smoothmix.config import require
 if TYPE_CHECKING:
     from smoothmix.certificates import Certificates, Certification
     from smoothmix.certify.workers import Outcome
+    from smoothmix.cli.models import LoadedNetwork
     from smoothmix.data import Dataset
 
 NETWORK = NetworkOptions()
@@ -101,7 +102,8 @@ def certify(
         that images get only the draws they need for --radii or --tolerance; with all draws its
         radii are a little smaller. Your own guarantee is named by package.module:Class.
     out
-        The certificate file, something.tsv; by default certificates.tsv in the run folder, or here.
+        The certificate file, something.tsv; by default certificates.tsv in the run folder, or here;
+        where that holds certificates of another network, a file with the network's name.
         With --shard it is the file of that one shard, which `certificates merge` merges with the
         others.
     """
@@ -119,7 +121,8 @@ def certify(
     if images.photos:
         _require_for_photos(skip_wrong=skip_wrong, shard=shard, extend=anytime.extend)
         usual_name = "images.tsv"
-    path = require_output(out or folder / (shard_file or usual_name))
+    usual = folder / (shard_file or usual_name)
+    path = require_output(out or _usual_path(usual, loaded))
     options = GuaranteeOptions(
         n0=n0,
         n=n,
@@ -140,7 +143,7 @@ def certify(
     dataset = choose_data(loaded, images)
     noise = choose_noise(network, dataset, path=path)
     certification = replace(certification, noise=noise)
-    require_in_reach(certification, radius)
+    require_in_reach(certification, radius, path)
     note_without_rules(certification.guarantee)
     if anytime.extend:
         require_same_images(path, selection, network)
@@ -164,6 +167,18 @@ def certify(
         show_photos(outcome.file, dataset)
     else:
         show_outcome(outcome, radius=radius, maximum=images.maximum)
+
+
+def _usual_path(usual: Path, loaded: LoadedNetwork) -> Path:
+    """The file where no --out says otherwise."""
+    from smoothmix.certificates.existing import path_for_model
+
+    if loaded.folder is not None:
+        return usual
+    path = path_for_model(usual, loaded.name)
+    if path != usual and current_world().is_main:
+        echo(f"note: {usual} holds certificates of another network; those of this one: {path}")
+    return path
 
 
 def _require_for_photos(*, skip_wrong: bool, shard: str | None, extend: bool) -> None:

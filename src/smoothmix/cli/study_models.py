@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +12,9 @@ from cyclopts import Parameter
 from smoothmix.cli.options import (
     BatchOption,
     DataOptions,
-    DeviceOption,
     ImageOptions,
     ModelOptions,
+    NetworkSource,
     Numbers,
     StudyFiles,
     parse_numbers,
@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from smoothmix.data import Dataset
     from smoothmix.studies import NamedClassifier, Study, VoteSettings
 
-Runs = Annotated[str, Parameter(required=True)]
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(DataOptions, BatchOption, DeviceOption):
+class StudyOptions(DataOptions, BatchOption, NetworkSource):
     """What every study of trained models needs."""
 
     n: int = 1000
@@ -55,10 +53,21 @@ class StudyOptions(DataOptions, BatchOption, DeviceOption):
     precision: Precision = "fp32"
     """Arithmetic of the network when it votes; attacks are computed in fp32."""
 
+    sigma: float | None = None
+    """Standard deviation of the noise for --model; runs have recorded theirs."""
+
+    num_classes: int | None = None
+    """Outputs of --model, if the data set has another number of classes."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.skip is None or self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         require(self.maximum >= 1, f"max must be at least 1, got {self.maximum}")
+        has_sigma = self.sigma is not None
+        require(
+            has_sigma == (self.model is not None),
+            "--model and --sigma go together: a run has recorded its sigma, your network has not",
+        )
 
     @property
     def votes(self) -> VoteSettings:
@@ -106,7 +115,7 @@ FILES = StudyFiles()
 
 
 def confidence(
-    *runs: Runs,
+    *runs: str,
     eps: Numbers = None,
     steps: int = 20,
     step_size: float | None = None,
@@ -118,7 +127,8 @@ def confidence(
     Parameters
     ----------
     runs
-        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set, beside --model or without it; name=path gives
+        one a name.
     eps
         Largest L2 distances of the attack, such as --eps 0,1,2; by default the paper's, 0 to 5.
     steps
@@ -141,7 +151,7 @@ def confidence(
 
 
 def path(
-    *runs: Runs,
+    *runs: str,
     line: PathOptions = PATH,
     options: StudyOptions = OPTIONS,
     files: StudyFiles = FILES,
@@ -151,7 +161,8 @@ def path(
     Parameters
     ----------
     runs
-        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set, beside --model or without it; name=path gives
+        one a name.
     """
     from smoothmix.studies import PathStudy, SmoothedAttack
     from smoothmix.studies.path import first_right
@@ -170,7 +181,7 @@ def path(
 
 
 def mixing(
-    *runs: Runs,
+    *runs: str,
     eps: float = 8.0,
     steps: int = 50,
     step_size: float | None = None,
@@ -182,7 +193,8 @@ def mixing(
     Parameters
     ----------
     runs
-        Run folders (or zoo:NAME) of one data set; name=path gives one a name.
+        Run folders (or zoo:NAME) of one data set, beside --model or without it; name=path gives
+        one a name.
     eps
         Largest L2 distance of the attack.
     steps
@@ -239,6 +251,7 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifi
     from smoothmix.cli.models import choose_data, load_network
 
     require_one_process()
+    require(bool(runs) or options.model is not None, "name run folders, or a network by --model")
     names = []
     folders = []
     for text in runs:
@@ -248,8 +261,11 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifi
     # Runs of one name in several folders are common: runs/old/mnist and runs/new/mnist.
     names = _distinct(names, folders)
     targets = [load_network(folder, ModelOptions(device=options.device)) for folder in folders]
+    if options.model is not None:
+        targets.append(_own_network(options))
+        names.append(options.model)
     # Votes of models for different data sets on one of them would compare nothing.
-    trained_on = {target.data for target in targets}
+    trained_on = {target.data for target in targets if target.data is not None}
     if len(trained_on) > 1:
         pairs = zip(names, targets, strict=True)
         each = ", ".join(f"{name} {target.data}" for name, target in pairs)
@@ -258,8 +274,19 @@ def load(runs: Sequence[str], options: StudyOptions) -> tuple[list[NamedClassifi
     dataset = choose_data(targets[0], images)
     classifiers = []
     for name, target in zip(names, targets, strict=True):
-        classifiers.append(_classifier(name, target, options))
+        classifiers.append(_classifier(name, target, options, dataset.num_classes))
     return classifiers, dataset
+
+
+def _own_network(options: StudyOptions) -> LoadedNetwork:
+    """The network that --model names."""
+    from smoothmix.cli.models import load_network
+
+    given = {}
+    for option in fields(NetworkSource):
+        given[option.name] = getattr(options, option.name)
+    network = load_network(None, ModelOptions(**given, num_classes=options.num_classes))
+    return replace(network, sigma=options.sigma)
 
 
 def _run_name(folder: Path) -> str:
@@ -279,16 +306,18 @@ def _distinct(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
     return distinct
 
 
-def _classifier(name: str, target: LoadedNetwork, options: StudyOptions) -> NamedClassifier:
+def _classifier(
+    name: str, target: LoadedNetwork, options: StudyOptions, num_classes: int
+) -> NamedClassifier:
     from smoothmix.certify.smoothed import Smoothed
     from smoothmix.studies import NamedClassifier
 
-    assert target.sigma is not None, "a run folder records its sigma"
-    assert target.num_classes is not None, "a run folder records its number of classes"
+    assert target.sigma is not None, "recorded by a run, and required of --model"
     smoothed = Smoothed(
         target.model,
         sigma=target.sigma,
-        num_classes=target.num_classes,
+        # A network of the user's own is taken to have the classes of the data set.
+        num_classes=target.num_classes or num_classes,
         # The paper's own, so that findings can be compared with it.
         noise="gaussian",
         batch=options.batch,
