@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from smoothmix import networks
 from smoothmix.networks.noisy import noisy_forward, noisy_logits
+from smoothmix.networks.pooling import PLAIN, pooled_sum, quarters
 from tests.conftest import small_convnet
 
 IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))
@@ -71,3 +73,59 @@ def test_the_quick_way_is_taken_only_where_it_is_the_same(network: nn.Module) ->
     torch.testing.assert_close(
         noisy_forward(network, noise)(IMAGES), noisy_logits(network, IMAGES, noise)
     )
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float64])
+def test_pooling_of_all_copies_is_torchs_own_bit_for_bit(precision: torch.dtype) -> None:
+    torch.manual_seed(0)
+    # Few values, so that many maxima are reached twice, and some squares are not positive.
+    maps = torch.randint(-3, 3, (3, 5, 8, 6)).to(precision)
+    offsets = torch.randint(-3, 3, (4, 3, 5, 8, 6)).to(precision)
+    maps, weights = maps.requires_grad_(), torch.randn(4, 3, 5, 4, 3).to(precision)
+
+    expected = F.max_pool2d((maps + offsets).flatten(0, 1), 2).relu().view_as(weights)
+    found = pooled_sum(maps, quarters(offsets))
+    assert torch.equal(found, expected)
+    gradients = [torch.autograd.grad(pooled, maps, weights)[0] for pooled in (found, expected)]
+    assert gradients[0].dtype == precision
+    assert torch.equal(*gradients)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_the_switch_leaves_pooling_to_pytorch_with_the_same_bits(
+    bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = networks.build("lenet").to(memory_format=torch.channels_last).eval()
+    noise = 0.5 * torch.randn(2, *IMAGES.shape)
+    x = IMAGES.clone().requires_grad_()
+    found = {}
+    for plain in ("0", "1"):
+        monkeypatch.setenv(PLAIN, plain)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            logits = noisy_forward(model, noise)(x)
+        names = _functions(logits)
+        assert ("_PooledSumBackward" in names) == (plain == "0")
+        found[plain] = [logits, *torch.autograd.grad(logits[..., 1].sum(), x)]
+    for fast, plain_one in zip(found["0"], found["1"], strict=True):
+        assert torch.equal(fast, plain_one)
+
+
+def _functions(result: Tensor) -> set[str]:
+    """Names of the functions that a result was computed with, from its graph."""
+    seen = set()
+    ahead = [result.grad_fn]
+    while ahead:
+        function = ahead.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            ahead.extend(following for following, _ in function.next_functions)
+    return {function.name() for function in seen}
+
+
+def test_a_hook_on_the_first_pooling_is_called() -> None:
+    model = networks.build("lenet").to(memory_format=torch.channels_last).eval()
+    called = []
+    model.get_submodule("body.pool1").register_forward_hook(lambda *_: called.append(1))
+    noisy_forward(model, torch.randn(2, *IMAGES.shape))(IMAGES)
+    assert called == [1]

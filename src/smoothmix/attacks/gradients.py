@@ -6,13 +6,10 @@ give the same gradients but for rounding.
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 
 from smoothmix.attacks._convolution import FastConvolutions
-
-PLAIN = "SMOOTHMIX_PLAIN_GRADIENTS"
-"""The environment variable that leaves convolutions to PyTorch."""
+from smoothmix.networks.pooling import plain_gradients
 
 
 def fast_gradients(*, frozen_weights: bool = False) -> AbstractContextManager[object]:
@@ -21,6 +18,6 @@ def fast_gradients(*, frozen_weights: bool = False) -> AbstractContextManager[ob
     With `frozen_weights` the weights of these convolutions get no gradient, which saves its
     computation in an attack.
     """
-    if os.environ.get(PLAIN, "0") not in ("", "0"):
+    if plain_gradients():
         return nullcontext()
     return FastConvolutions(frozen_weights=frozen_weights)

@@ -35,6 +35,18 @@ def has_own_mode(module: nn.Module) -> bool:
     return kind.train is not nn.Module.train or kind.eval is not nn.Module.eval
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether code of others runs when the module does, or when its gradient is computed."""
+    return any(
+        (
+            module._forward_pre_hooks,
+            module._forward_hooks,
+            module._backward_pre_hooks,
+            module._backward_hooks,
+        )
+    )
+
+
 def device_of(model: nn.Module) -> torch.device:
     """The device that the network's weights are on; the CPU for a network without any."""
     for tensor in chain(model.parameters(), model.buffers()):

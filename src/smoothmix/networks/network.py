@@ -10,6 +10,8 @@ from typing import final
 from torch import Tensor, nn
 
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.networks.lenet import MaxPool
+from smoothmix.networks.modes import has_hooks
 from smoothmix.networks.normalise import Normalise, Statistics, normalise_layer
 from smoothmix.networks.registry import DENOISERS, NETWORKS, Architecture
 from smoothmix.registry import load_object
@@ -24,6 +26,8 @@ class Split:
     linear: Callable[[Tensor], Tensor]
     """The linear part of `affine`: affine(x + d) = affine(x) + linear(d)."""
     rest: nn.Module
+    after_pooling: nn.Module | None
+    """What is left of `rest` where it begins with 2x2 maxima and ReLU; None where it does not."""
 
 
 @final
@@ -69,7 +73,18 @@ class Network(nn.Module):
                 first.groups,
             )
 
-        return Split(affine, linear, body[1:])
+        after_pooling = None
+        if _pools_next(body):
+            after_pooling = body[3:]
+        return Split(affine, linear, body[1:], after_pooling)
+
+
+def _pools_next(body: nn.Sequential) -> bool:
+    """Whether LeNet's 2x2 maxima and ReLU follow the first layer, without hooks to be called."""
+    layers = list(body)[1:3]
+    if [type(layer) for layer in layers] != [MaxPool, nn.ReLU]:
+        return False
+    return not any(has_hooks(layer) for layer in layers)
 
 
 def build(

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from smoothmix._process.world import SINGLE_PROCESS, World
 from smoothmix.networks.modes import device_of, eval_mode
-from smoothmix.networks.network import Network
+from smoothmix.networks.network import Network, Split
+from smoothmix.networks.pooling import can_pool, pooled_sum, quarters
 from smoothmix.noise.streams import Domain, DrawRange, standard_normal
 
 if TYPE_CHECKING:
@@ -51,10 +52,25 @@ def noisy_forward(model: nn.Module, noise: Tensor) -> Callable[[Tensor], Tensor]
     with torch.no_grad():
         mapped = split.linear(noise.flatten(0, 1))
     offset = mapped.unflatten(0, noise.shape[:2])  # type: ignore[no-untyped-call]
+    if split.after_pooling is not None and can_pool(mapped):
+        return _pooled_forward(split, split.after_pooling, offset, noise)
 
     def forward(x: Tensor) -> Tensor:
         inner = split.affine(x) + offset
         return _by_copy(split.rest(inner.flatten(0, 1)), noise)
+
+    return forward
+
+
+def _pooled_forward(
+    split: Split, after_pooling: nn.Module, offset: Tensor, noise: Tensor
+) -> Callable[[Tensor], Tensor]:
+    """`noisy_forward` of a network that pools its first maps, such as LeNet."""
+    offsets = quarters(offset)
+
+    def forward(x: Tensor) -> Tensor:
+        pooled = pooled_sum(split.affine(x), offsets)
+        return _by_copy(after_pooling(pooled.flatten(0, 1)), noise)
 
     return forward
 
