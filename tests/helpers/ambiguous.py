@@ -33,8 +33,8 @@ class EverySeventh(Noise):
         """Whether a draw is ambiguous, by its number."""
         return draw % 7 == 0
 
-    def noisy_images(self, image: Any, draws: DrawRange, *, sigma: float) -> Noisy:
-        pixels = super().noisy_images(image, draws, sigma=sigma).pixels
+    def noisy_images(self, image: Any, draws: DrawRange, *, sigma: float, out: Any = None) -> Noisy:
+        pixels = super().noisy_images(image, draws, sigma=sigma, out=out).pixels
         numbers = np.arange(draws.first, draws.first + draws.count)
         return Noisy(pixels, np.flatnonzero(self.is_ambiguous(numbers)))
 

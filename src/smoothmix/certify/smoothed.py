@@ -241,6 +241,7 @@ class Smoothed:
                     num_classes=self.num_classes,
                     seed=key,
                     batch=self.batch,
+                    draws_on_device=network.device.type != "cpu",
                 )
             finally:
                 # Nobody waits for batches that were left over by an error.

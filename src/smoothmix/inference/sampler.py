@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from smoothmix._io.text import counted
 from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.inference.guards import check_logits
+from smoothmix.inference.noisy import noisy_on_device, noisy_on_processor
 from smoothmix.inference.prepared import PreparedNetwork
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
 from smoothmix.noise.streams import DRAWS_PER_STREAM
@@ -66,6 +67,8 @@ class Sampler:
     """Draws per forward pass."""
     noise: Noise = GAUSSIAN
     """Distribution of the noise."""
+    draws_on_device: bool = False
+    """Whether the device of the network draws grid noise, which gives the same noisy images."""
     process: int = field(default_factory=os.getpid, repr=False)
     """The process that has the worker threads."""
 
@@ -228,24 +231,39 @@ class Sampler:
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> tuple[Tensor, NDArray[np.int64]]:
         """The logits of some draws, and the positions of those that are ambiguous."""
-        count = stop - start
-        draw_range = DrawRange(self.seed, draws.domain, draws.index, start, count)
-        noisy = self.noise.noisy_images(image.numpy(), draw_range, sigma=self.sigma)
+        draw_range = DrawRange(self.seed, draws.domain, draws.index, start, stop - start)
+        if self.draws_on_device:
+            noisy = noisy_on_device(
+                self.noise, image, draw_range, sigma=self.sigma, network=self.network
+            )
+            if noisy is not None:
+                logits = self._logits(noisy.pixels)
+                if not noisy.needs_processor():
+                    return logits, noisy.ambiguous
+        noisy = noisy_on_processor(
+            self.noise, image, draw_range, sigma=self.sigma, network=self.network
+        )
+        return self._logits(noisy.pixels), noisy.ambiguous
+
+    def _logits(self, images: Tensor) -> Tensor:
+        """The logits of a batch of images, one row each."""
+        count = len(images)
         try:
-            logits = self.network(torch.from_numpy(noisy.pixels))
+            logits = self.network(images)
         except SmoothmixError:
             # Adapters of ours say themselves what is wrong.
             raise
         except Exception as error:
             # A network is anyone's code and may raise anything; --debug shows where.
             first_line = next(iter(str(error).splitlines()), "")
-            images = f"{counted(count, 'image')} of shape {list(image.shape)}"
+            shape = list(images.shape[1:])
             raise SmoothmixError(
-                f"the network fails on {images} ({type(error).__name__}: {first_line})"
-                f"{_dtype_hint(self.model)}{_batch_hint(image)}"
+                f"the network fails on {counted(count, 'image')} of shape {shape} "
+                f"({type(error).__name__}: {first_line})"
+                f"{_dtype_hint(self.model)}{_batch_hint(images[0])}"
             ) from error
         check_logits(logits, count, num_classes=self.num_classes)
-        return logits, noisy.ambiguous
+        return logits
 
 
 class _Batch(NamedTuple):
