@@ -237,9 +237,9 @@ function change(answer, name) {
     : "No other class got a vote. ";
   const { levels_everywhere: levels, values_switched: switched } = answer.equivalent;
   let size = `every value by up to ${levels} of 255 levels`;
-  if (switched > 0) size += `, or any ${switched} from black to white`;
+  if (switched > 0) size += `, or switching any ${switched} between black and white`;
   const beyond = next ? `To reach ${next.name} or any other class` : "To reach another class";
-  return `${rival}${beyond}, the image must move by more than ${cut(answer.radius)}: changing ${size}, cannot do it.`;
+  return `${rival}${beyond}, the image must move by at least ${cut(answer.radius)}. Changing ${size}, cannot do it.`;
 }
 
 function chart() {
