@@ -26,6 +26,7 @@ from smoothmix._io.text import counted
 from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
 from smoothmix.certificates.digests import DigestRecord, RowDigests, removed_rows
 from smoothmix.certificates.output import require_output
+from smoothmix.certificates.own_rows import read_own
 from smoothmix.certificates.parse import parse
 from smoothmix.certificates.rescue import lost_file, rescue
 from smoothmix.certificates.row import COLUMNS, DIGEST, GRID_COLUMNS, Certificate, to_line
@@ -107,7 +108,14 @@ def read(path: Path) -> Certificates:
 def read_by(path: Path, other: Path) -> Certificates:
     """The certificates in a file, read by the settings of another one."""
     settings, digests = load_bound_settings(other)
-    rows, notes = parse(_text(path), path, settings)
+    text = _text(path)
+    if settings is not None and settings.labelled:
+        levels = settings.certification.levels
+        own = read_own(text, levels=levels, has_digests=settings.has_digests)
+        # The usual case; whatever is unusual is read again by the reader that explains it.
+        if own is not None:
+            return Certificates(path, tuple(own), settings, (), digests)
+    rows, notes = parse(text, path, settings)
     return Certificates(path, tuple(rows), settings, tuple(notes), digests)
 
 

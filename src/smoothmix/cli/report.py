@@ -198,6 +198,7 @@ def compare(
     figures: FigureOptions = FIGURES,
 ) -> None:
     """Write the page and the figures of these runs, if requested, and print the table."""
+    from smoothmix._process.collection import collection_paused
     from smoothmix.analysis import measure, parse_sources, rounded_alike, unique_names
     from smoothmix.report import compare_runs, make_page, paper_grid, read_sections, summary_grid
 
@@ -205,9 +206,10 @@ def compare(
     choices = table.choices
     studies = read_sections(page.studies or ())
     measured = []
-    for source in parse_sources(runs):
-        stated = source.or_else(n=logs.n, alpha=logs.alpha, data=logs.data or "")
-        measured.append(measure(stated, paper_rounding=table.paper_rounding))
+    with collection_paused():
+        for source in parse_sources(runs):
+            stated = source.or_else(n=logs.n, alpha=logs.alpha, data=logs.data or "")
+            measured.append(measure(stated, paper_rounding=table.paper_rounding))
     if table.paper_rounding:
         measured = rounded_alike(measured)
     every = unique_names(measured)

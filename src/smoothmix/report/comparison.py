@@ -166,11 +166,7 @@ def compare_runs(
     radii = table_radii(every, choices)
 
     groups = comparable_groups(every)
-    runners_up = {}
-    for number, files in enumerate(groups):
-        lead = _lead_over_second(files, choices)
-        if lead is not None:
-            runners_up[number] = lead
+    runners_up = _leads_over_second(groups, choices)
 
     return Comparison(
         title=title,
@@ -317,18 +313,29 @@ def _views(
     return views
 
 
-def _lead_over_second(every: Sequence[Measured], choices: Choices) -> Difference | None:
-    """How far the highest ACR lies above the second, on the images of both."""
-    if len(every) < 2:
-        return None
-    ranked = sorted(every, key=lambda measured: float(measured.counted.mean()), reverse=True)
-    # The baseline need not be the second, which is the rival that matters most.
-    best, second = ranked[:2]
-    by_image = paired_by_image(best, second)
-    if by_image is None:
-        return None
-    (gap,) = means_of([by_image], confidence=choices.confidence)
-    return Difference(versus=second.name, images=len(by_image), acr=gap)
+def _leads_over_second(
+    groups: Sequence[Sequence[Measured]], choices: Choices
+) -> dict[int, Difference]:
+    """By group: how far the highest ACR lies above the second, on the images of both."""
+    seconds = {}
+    gaps = {}
+    for number, files in enumerate(groups):
+        if len(files) < 2:
+            continue
+        ranked = sorted(files, key=lambda measured: float(measured.counted.mean()), reverse=True)
+        # The baseline need not be the second, which is the rival that matters most.
+        best, second = ranked[:2]
+        by_image = paired_by_image(best, second)
+        if by_image is not None:
+            seconds[number] = second
+            gaps[number] = by_image
+    # One call for all groups: most have the same number of images, and share their resamples.
+    estimates = means_of(list(gaps.values()), confidence=choices.confidence)
+    leads = {}
+    for number, gap in zip(gaps, estimates, strict=True):
+        images = len(gaps[number])
+        leads[number] = Difference(versus=seconds[number].name, images=images, acr=gap)
+    return leads
 
 
 def _view(
