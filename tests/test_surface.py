@@ -177,7 +177,8 @@ PUBLIC = {
     ),
     "models": ("BlackBox LoadedModel OutsideModule load with_output"),
     "networks": (
-        "Architecture DENOISERS Denoised Imported NETWORKS Network Normalise build "
+        "Architecture DENOISERS Denoised Imported NETWORKS Network Normalise "
+        "OneStepDiffusion build "
         "build_denoiser device_of eval_mode "
         "import_checkpoint load_weights noisy_accuracy noisy_forward noisy_logits save_weights "
         "state_hash"

@@ -171,6 +171,9 @@ class RunConfig:
     network: str
     """Name of the network, or `package.module:function`."""
 
+    network_settings: str = ""
+    """The architecture of a network of `hf:NAME`, as JSON; training fills it in."""
+
     train_split: str = "train"
     """The split of the data set that the network is trained on."""
 

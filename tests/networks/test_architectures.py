@@ -34,6 +34,18 @@ def cifar_resnet_size(depth: int) -> int:
     return total + 64 * 10 + 10
 
 
+def resnet18_size() -> int:
+    total = 7 * 7 * 3 * 64 + 2 * 64
+    inputs = 64
+    for width in (64, 128, 256, 512):
+        convolutions = 9 * inputs * width + 3 * 9 * width * width
+        total += convolutions + 4 * 2 * width
+        if inputs != width:
+            total += inputs * width + 2 * width
+        inputs = width
+    return total + 513 * 1000
+
+
 def resnet50_size() -> int:
     total = convolution(3, 64, 7)
     for inputs, width, count in (64, 64, 3), (256, 128, 4), (512, 256, 6), (1024, 512, 3):
@@ -57,6 +69,7 @@ def fresh() -> dict[str, Network]:
         ("lenet", (25 + 1) * 20 + (20 * 25 + 1) * 50 + 801 * 500 + 501 * 10, 431_080),
         ("cifar_resnet20", cifar_resnet_size(20), 272_474),
         ("cifar_resnet110", cifar_resnet_size(110), 1_730_714),
+        ("resnet18", resnet18_size(), 11_689_512),
         ("resnet50", resnet50_size(), 25_557_032),
     ],
 )
@@ -67,7 +80,7 @@ def test_number_of_parameters(
 
 
 def test_every_network_of_the_table_is_counted(fresh: dict[str, Network]) -> None:
-    assert set(fresh) == {"lenet", "cifar_resnet20", "cifar_resnet110", "resnet50"}
+    assert set(fresh) == {"lenet", "cifar_resnet20", "cifar_resnet110", "resnet18", "resnet50"}
     assert all(NETWORKS[name].description for name in NETWORKS)
 
 
@@ -203,6 +216,20 @@ def test_statistics_of_normalisation_are_saved() -> None:
     assert {"normalise.mean", "normalise.std"} <= set(build("cifar_resnet20").state_dict())
     assert not any(name.startswith("normalise") for name in build("lenet").state_dict())
     assert isinstance(build("lenet").normalise, nn.Identity)
+
+
+def test_resnet18_keeps_small_images_large() -> None:
+    small = build("resnet18", num_classes=10, size=32).body
+    assert small.conv1.kernel_size == (3, 3)
+    assert small.layer4(small.layer3(torch.rand(1, 128, 16, 16))).shape == (1, 512, 4, 4)
+    assert "maxpool" not in dict(small.named_children())
+    assert build("resnet18", num_classes=10, size=96).body.conv1.kernel_size == (7, 7)
+
+
+def test_one_mean_and_std_serve_all_channels() -> None:
+    normalise = build("cifar_resnet20", normalisation="0.5/0.25").normalise
+    assert normalise.mean.flatten().tolist() == [0.5] * 3
+    assert normalise.std.flatten().tolist() == [0.25] * 3
 
 
 def test_normalisation_can_be_chosen() -> None:

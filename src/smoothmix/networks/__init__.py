@@ -14,6 +14,7 @@ from smoothmix.networks.registry import DENOISERS, NETWORKS, Architecture
 if TYPE_CHECKING:
     from smoothmix.networks.checkpoints import Imported, import_checkpoint
     from smoothmix.networks.denoised import Denoised
+    from smoothmix.networks.diffusion import OneStepDiffusion
     from smoothmix.networks.modes import device_of, eval_mode
     from smoothmix.networks.network import Network, build, build_denoiser
     from smoothmix.networks.noisy import noisy_accuracy, noisy_forward, noisy_logits
@@ -24,6 +25,7 @@ _MODULES = {
     "Imported": "checkpoints",
     "import_checkpoint": "checkpoints",
     "Denoised": "denoised",
+    "OneStepDiffusion": "diffusion",
     "device_of": "modes",
     "eval_mode": "modes",
     "Network": "network",
@@ -46,6 +48,7 @@ __all__ = [
     "Imported",
     "Network",
     "Normalise",
+    "OneStepDiffusion",
     "build",
     "build_denoiser",
     "device_of",

@@ -94,13 +94,15 @@ def build(
     channels: int | None = None,
     size: int | None = None,
     normalisation: str | Statistics | None = None,
+    settings: str = "",
 ) -> nn.Module:
     """The network of that name or address (`package.module:function`) with fresh weights.
 
     What is left out is as for the data set that the network is made for. A network of ours is a
     `Network`. One from outside is returned as its function made it, and wrapped in a `Network`
     only if a normalisation is given. Its function is called with those of `num_classes`,
-    `channels` and `size` that are given here and that it has parameters for.
+    `channels` and `size` that are given here and that it has parameters for. `settings` describe
+    the architecture of one of `hf:NAME`; without them it is read from the model's files.
 
     >>> import torch
     >>> build("lenet", num_classes=3)(torch.zeros(5, 1, 28, 28)).shape
@@ -119,7 +121,9 @@ def build(
         normalisation = architecture.normalisation
     # Before the body: weights are drawn only after all options were accepted.
     normalise = normalise_layer(normalisation, channels)
-    options = {"num_classes": num_classes, "channels": channels, "size": size}
+    options: dict[str, object] = {"num_classes": num_classes, "channels": channels, "size": size}
+    if architecture.library_name:
+        options |= {"library_name": architecture.library_name, "settings": settings}
     body = _build_body(name, architecture, options)
     if name not in NETWORKS and isinstance(normalise, nn.Identity):
         # Its weights keep the names that its author knows.
@@ -153,9 +157,7 @@ def _check_counts(num_classes: int | None, channels: int | None) -> None:
         )
 
 
-def _build_body(
-    name: str, architecture: Architecture, options: Mapping[str, int | None]
-) -> nn.Module:
+def _build_body(name: str, architecture: Architecture, options: Mapping[str, object]) -> nn.Module:
     builder: object = architecture.builder
     if isinstance(builder, str):
         builder = load_object(builder)
@@ -177,8 +179,8 @@ def _build_body(
 
 
 def _accepted(
-    name: str, builder: Callable[..., object], options: Mapping[str, int | None]
-) -> dict[str, int]:
+    name: str, builder: Callable[..., object], options: Mapping[str, object]
+) -> dict[str, object]:
     """The options that are given and that the function has parameters for."""
     try:
         parameters = inspect.signature(builder).parameters

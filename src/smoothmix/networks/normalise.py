@@ -45,11 +45,15 @@ def _by_channel(values: Sequence[float]) -> Tensor:
 def normalise_layer(normalisation: str | Statistics, channels: int | None) -> nn.Module:
     """The layer for `none`, a data set's name or given statistics; `Identity` for none.
 
-    Statistics are two sequences, or a text such as `0.5,0.4,0.3/0.25,0.25,0.25`.
+    Statistics are two sequences, or a text such as `0.5,0.4,0.3/0.25,0.25,0.25`, or `0.5/0.25` for
+    all channels.
     """
     statistics = _statistics(normalisation)
     if statistics is None:
         return nn.Identity()
+    if channels is not None and len(statistics[0]) == len(statistics[1]) == 1:
+        # A single mean and standard deviation are those of every channel.
+        statistics = ([*statistics[0]] * channels, [*statistics[1]] * channels)
     known_channels = len(statistics[0])
     if channels is not None and known_channels != channels:
         raise UsageError(

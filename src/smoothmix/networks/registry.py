@@ -26,6 +26,9 @@ class Architecture:
     It is called with those of `num_classes`, `channels` and `size` that it has parameters for.
     """
 
+    library_name: str = ""
+    """Its name in another library, if it is from one."""
+
     description: str = ""
     """What it is, and its number of parameters."""
 
@@ -48,9 +51,8 @@ class Architecture:
     """How its images are normalised: `none`, or by the statistics of the data set named."""
 
 
-@final
-class NetworkRegistry(Registry[Architecture]):
-    """Networks by name; functions from outside become an `Architecture` without further facts."""
+class BuilderRegistry(Registry[Architecture]):
+    """Modules by name; functions from outside become an `Architecture` without further facts."""
 
     calls_values = True
 
@@ -60,6 +62,28 @@ class NetworkRegistry(Registry[Architecture]):
         if callable(value):
             return Architecture(builder=value)
         raise UsageError(f"{name} is not a function: name one that returns a network")
+
+
+OWN = "own"
+"""The normalisation that a network's library knows; a run records what it is."""
+
+LIBRARIES = {
+    "hf:": "smoothmix.models.trainable:build_hugging_face",
+    "timm:": "smoothmix.models.trainable:build_timm",
+}
+"""What builds the networks of other libraries, by the beginnings of their names."""
+
+
+@final
+class NetworkRegistry(BuilderRegistry):
+    """Networks by name, also those of other libraries: `hf:NAME` and `timm:NAME`."""
+
+    def __getitem__(self, name: str) -> Architecture:
+        for prefix, builder in LIBRARIES.items():
+            if name.startswith(prefix):
+                short = name.removeprefix(prefix)
+                return Architecture(builder=builder, library_name=short, normalisation=OWN)
+        return super().__getitem__(name)
 
 
 NETWORKS = NetworkRegistry(
@@ -93,6 +117,15 @@ NETWORKS = NetworkRegistry(
             num_classes=10,
             normalisation="cifar10",
         ),
+        "resnet18": Architecture(
+            builder="smoothmix.networks.resnet:resnet18",
+            description="ResNet-18, with a stem for small images up to 64 pixels, 11.7 M",
+            data="imagenet",
+            channels=3,
+            size=224,
+            num_classes=1000,
+            normalisation="imagenet",
+        ),
         "resnet50": Architecture(
             builder="smoothmix.networks.resnet:resnet50",
             description="ResNet-50 for ImageNet, 25.6 M",
@@ -107,7 +140,7 @@ NETWORKS = NetworkRegistry(
 """Every network by the name that presets, run folders and the command line use."""
 
 
-DENOISERS = NetworkRegistry(
+DENOISERS = BuilderRegistry(
     "denoiser",
     group="smoothmix.denoisers",
     own={

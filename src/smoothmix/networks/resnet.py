@@ -66,6 +66,9 @@ class Bottleneck(nn.Module):
         return wide.add_(self.downsample(x)).relu_()
 
 
+SMALL_IMAGE = 64
+"""Height and width up to which `resnet18` has the stem for small images."""
+
 Block = type[BasicBlock] | type[Bottleneck]
 
 
@@ -126,6 +129,23 @@ def cifar_resnet20(channels: int, num_classes: int) -> nn.Sequential:
 def cifar_resnet110(channels: int, num_classes: int) -> nn.Sequential:
     """ResNet-110 in the CIFAR form."""
     return cifar_resnet(18, channels, num_classes)
+
+
+def resnet18(channels: int, num_classes: int, size: int | None = None) -> nn.Sequential:
+    """ResNet-18 with the names and shapes of torchvision's weights.
+
+    For images of up to 64 pixels it has the stem that is usual there: one 3x3 convolution, and no
+    pooling, so that they are not scaled down to a point.
+    """
+    small = size is not None and size <= SMALL_IMAGE
+    stem: dict[str, nn.Module] = {
+        "conv1": convolution(channels, 64, 3 if small else 7, stride=1 if small else 2),
+        "bn1": nn.BatchNorm2d(64),
+        "relu": nn.ReLU(inplace=True),
+    }
+    if not small:
+        stem["maxpool"] = nn.MaxPool2d(3, stride=2, padding=1)
+    return resnet(stem, BasicBlock, [2, 2, 2, 2], width=64, num_classes=num_classes)
 
 
 def resnet50(channels: int, num_classes: int) -> nn.Sequential:

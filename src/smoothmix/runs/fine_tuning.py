@@ -36,7 +36,7 @@ def with_classifier(overrides: RunOverrides) -> RunOverrides:
     overrides = replace(overrides, method=method, denoiser=overrides.denoiser or DEFAULT_DENOISER)
     folder = run_folder(classifier)
     if folder is None:
-        return replace(overrides, network=classifier)
+        return replace(overrides, network=classifier, weights=overrides.weights or own(classifier))
     require(overrides.weights is None, f"--weights does not go with {classifier}, a run")
     run = RunConfig.load(folder.config)
     require(not run.denoiser, f"{classifier} is a denoised classifier already")
@@ -47,6 +47,13 @@ def with_classifier(overrides: RunOverrides) -> RunOverrides:
         network=run.network,
         normalisation=overrides.normalisation or run.normalisation,
     )
+
+
+def own(network: str) -> str | None:
+    """The name of the weights that a network brings along; None if it is made with fresh ones."""
+    if network.startswith("hf:"):
+        return network
+    return None
 
 
 def run_folder(name: str) -> RunFolder | None:
@@ -68,6 +75,8 @@ def with_fine_tuning(run: RunConfig, overrides: RunOverrides) -> RunConfig:
         value = getattr(overrides, name)
         if value is not None:
             given[name] = value
+    if overrides.weights is None and overrides.network is not None and own(overrides.network):
+        given["weights"] = overrides.network
     if not given:
         return run
     require(not run.denoiser, "the classifier of a denoiser stays as it is")

@@ -34,6 +34,7 @@ def build_network(config: RunConfig) -> nn.Module:
         channels=channels,
         size=width,
         normalisation=config.normalisation,
+        settings=config.network_settings,
     )
     if denoiser is None:
         return network

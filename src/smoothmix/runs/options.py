@@ -17,7 +17,8 @@ from smoothmix.networks.registry import DENOISERS, NETWORKS
 
 # Options that name something in a registry are documented by what it holds.
 NETWORK_HELP = (
-    f"{', '.join(NETWORKS)}, or your own as package.module:function; by default that of the data."
+    f"{', '.join(NETWORKS)}, hf:NAME, timm:NAME, or your own as package.module:function; by "
+    "default that of the data."
 )
 METHOD_HELP = (
     f"{', '.join(METHODS)}, or your own as package.module:Class; by default gaussian or as in "
@@ -79,7 +80,8 @@ class RunOverrides(Overrides):
     network: str | None = field(default=None, metadata={"help": NETWORK_HELP})
 
     normalisation: str | None = None
-    """What the network does to pixels first: cifar10, imagenet or none; by default as its data."""
+    """What the network does to pixels first: cifar10, imagenet, none, or mean/std such as 0.5/0.25
+    or 0.5,0.4,0.3/0.25,0.25,0.25; by default as its data."""
 
     method: str | None = field(default=None, metadata={"help": METHOD_HELP})
 

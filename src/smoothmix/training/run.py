@@ -128,7 +128,7 @@ def load_data(config: RunConfig, options: TrainingOptions) -> tuple[Dataset, Dat
 def _complete(config: RunConfig, method: Method, train: Dataset, test: Dataset) -> RunConfig:
     """The settings with what only the method and the data know."""
     config = replace(
-        start.with_digest(config),
+        start.with_digest(start.with_library_facts(config)),
         method={"name": config.method["name"], **_all_settings(method)},
         num_classes=train.num_classes,
         class_names=recorded_names(train),

@@ -10,8 +10,12 @@ from torch import nn
 
 from smoothmix.config import RunConfig
 from smoothmix.errors import CheckpointError, UsageError
+from smoothmix.models import hugging_face
+from smoothmix.models.trainable import PretrainedBody, library_facts, load_hugging_face
 from smoothmix.networks.denoised import Denoised
+from smoothmix.networks.network import Network
 from smoothmix.networks.parts import freeze
+from smoothmix.networks.registry import LIBRARIES, OWN
 from smoothmix.networks.starting import load_start
 from smoothmix.runs.fine_tuning import run_folder
 
@@ -26,10 +30,23 @@ def start_file(name: str) -> Path:
     return folder.weights
 
 
+def with_library_facts(config: RunConfig) -> RunConfig:
+    """The settings with what another library knows about the network."""
+    unknown = config.normalisation == OWN or not config.network_settings
+    if not (unknown and config.network.startswith(tuple(LIBRARIES))):
+        return config
+    facts = library_facts(config.network)
+    normalisation = config.normalisation
+    if normalisation == OWN:
+        normalisation = facts.normalisation
+    return replace(config, network_settings=facts.settings, normalisation=normalisation)
+
+
 def with_digest(config: RunConfig) -> RunConfig:
     """The settings with the SHA-256 of the first weights: a file may change under its name."""
     tuning = config.fine_tuning
-    if tuning is None or not tuning.weights:
+    # Those of a library change with its settings, and with the name of another model.
+    if tuning is None or not tuning.weights or tuning.weights.startswith(hugging_face.PREFIX):
         return config
     path = start_file(tuning.weights)
     try:
@@ -51,10 +68,22 @@ def prepare(model: nn.Module, config: RunConfig) -> list[str]:
         if isinstance(model, Denoised):
             target = model.classifier
         # The head of a classifier that stays as it is must not be a random one.
-        fresh = load_start(target, start_file(tuning.weights), whole=target is not model)
+        fresh = _load(target, tuning.weights, whole=target is not model)
         note = f"started from {tuning.weights}"
         if fresh:
             note += f", with a new {fresh}"
         notes.append(note)
     freeze(model, tuning.freeze)
     return notes
+
+
+def _load(model: nn.Module, weights: str, *, whole: bool) -> str:
+    """Load the first weights of a network; the name of the head, if that is new."""
+    if not weights.startswith(hugging_face.PREFIX):
+        return load_start(model, start_file(weights), whole=whole)
+    body = model
+    if isinstance(model, Network):
+        body = model.body
+    if not isinstance(body, PretrainedBody):
+        raise UsageError(f"--weights {weights} goes with --network {weights}")
+    return load_hugging_face(body, weights, whole=whole)
