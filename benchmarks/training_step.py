@@ -1,4 +1,4 @@
-"""How fast training steps of LeNet are, against the same steps as the field usually writes them."""
+"""How fast training steps are, against the same steps as the field usually writes them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.certification import SHAPES
 from benchmarks.turns import Line, matmul_speed, operations, take_turns
 from smoothmix import networks
 from smoothmix.inference import keep_freed_memory
 from smoothmix.methods import Gaussian, Method, SmoothAdv, SmoothMix
 
-SIGMA, ETA, EPOCH, EPSILON = 1.0, 5.0, 10, 255 / 256
+ETA, EPOCH, EPSILON = 5.0, 10, 255 / 256
 REFERENCE = "as the field writes it, fp32"
 
 
@@ -45,6 +46,14 @@ def field_lenet() -> nn.Sequential:
     )
 
 
+def field_network(name: str) -> nn.Module:
+    """The network without memory format, as it is usually written; weights are in our order."""
+    if name == "lenet":
+        return field_lenet()
+    # The layers of our ResNets are the usual ones.
+    return networks.build(name)
+
+
 def frozen(model: nn.Module, flag: bool) -> None:
     """The network in eval mode without gradients for its weights, or back, by flags."""
     model.train(not flag)
@@ -65,19 +74,37 @@ def ascent(model: nn.Module, batch: Batch, steps: int, length: float) -> Tensor:
     return far
 
 
-def reference_smoothmix(model: nn.Module, batch: Batch) -> Tensor:
-    """SmoothMix: eight steps of length 1, then both losses."""
+def one_by_one(model: nn.Module, x: Tensor, noises: Tensor) -> list[Tensor]:
+    """Logits of x + noise, one forward per noise sample."""
+    return [model(x + noise) for noise in noises]
+
+
+def all_at_once(model: nn.Module, x: Tensor, noises: Tensor) -> list[Tensor]:
+    """Logits of x + noise, one forward for all samples: the arithmetic of BatchNorm needs it."""
+    logits: Tensor = model(torch.cat([x + noise for noise in noises]))
+    return list(logits.chunk(len(noises)))
+
+
+def reference_smoothmix(
+    model: nn.Module,
+    batch: Batch,
+    *,
+    steps: int,
+    length: float,
+    forward: Callable[[nn.Module, Tensor, Tensor], list[Tensor]],
+) -> Tensor:
+    """SmoothMix: the attack, then both losses."""
     frozen(model, True)
-    far = ascent(model, batch, 8, 1.0)
+    far = ascent(model, batch, steps, length)
     frozen(model, False)
     copies = len(batch.noise)
-    logits = [model(batch.x + noise) for noise in batch.noise]
+    logits = forward(model, batch.x, batch.noise)
     natural = sum(F.cross_entropy(logit, batch.y) for logit in logits) / copies
     smoothed = sum(F.softmax(logit, dim=1) for logit in logits) / copies
     ratio = batch.mix.view(-1, 1, 1, 1)
     x_mix = (1 - ratio) * batch.x + ratio * far
     y_mix = (1 - batch.mix[:, None]) * smoothed + batch.mix[:, None] / smoothed.shape[1]
-    mixed = [F.log_softmax(model(x_mix + noise), dim=1) for noise in batch.noise]
+    mixed = [F.log_softmax(logit, dim=1) for logit in forward(model, x_mix, batch.noise)]
     divergence = sum(F.kl_div(logit, y_mix, reduction="none").sum(1) for logit in mixed) / copies
     correct = (smoothed.argmax(1) == batch.y).float()
     return natural + ETA * (correct * divergence).mean()
@@ -100,37 +127,61 @@ def reference_gaussian(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(model(batch.x + batch.noise[0]), batch.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Case:
-    """A method as both write it, and the batch that the paper's recipe gives it."""
+    """A method as both write it, and the network and batch that the paper's recipe gives it."""
 
     method: Method
     reference: Callable[[nn.Module, Batch], Tensor]
     images: int
-    passes: int
-    """Passes through the network per image and step, where a gradient counts as one more pass.
-
-    An attack step has 2 per copy (forward, input gradient), a training forward 3.
-    """
+    attack_steps: int = 0
+    forwards: int = 1
+    """Forwards of all copies whose gradient reaches the weights."""
+    network: str = "lenet"
+    repeats: int = 15
     tolerance: float = 0.02
     """How much both losses may differ: rounding grows with the steps of an attack."""
+
+    @property
+    def passes(self) -> int:
+        """Passes through the network per image and step, where a gradient counts as one more pass.
+
+        An attack step has 2 per copy (forward, input gradient), a training forward 3.
+        """
+        return self.method.copies * (2 * self.attack_steps + 3 * self.forwards)
+
+
+def smoothmix_on_cifar(steps: int, length: float) -> Case:
+    """SmoothMix on CIFAR-10 with ResNet-20: 256 images in two chunks, with two copies."""
+    return Case(
+        method=SmoothMix(sigma=0.5, copies=2, steps=steps, step_size=length, eta=ETA),
+        reference=partial(reference_smoothmix, steps=steps, length=length, forward=all_at_once),
+        images=128,
+        attack_steps=steps,
+        forwards=2,
+        network="cifar_resnet20",
+        repeats=5,
+    )
 
 
 CASES = {
     "SmoothMix step (m=4, T=8)": Case(
-        SmoothMix(sigma=SIGMA, copies=4, steps=8, step_size=1.0, eta=ETA),
-        reference_smoothmix,
-        64,
-        8 * 4 * 2 + 2 * 4 * 3,
+        method=SmoothMix(sigma=1.0, copies=4, steps=8, step_size=1.0, eta=ETA),
+        reference=partial(reference_smoothmix, steps=8, length=1.0, forward=one_by_one),
+        images=64,
+        attack_steps=8,
+        forwards=2,
     ),
     "SmoothAdv step (m=4, T=10)": Case(
-        SmoothAdv(sigma=SIGMA, copies=4, epsilon=EPSILON, steps=10),
-        reference_smoothadv,
-        64,
-        10 * 4 * 2 + 4 * 3,
+        method=SmoothAdv(sigma=1.0, copies=4, epsilon=EPSILON, steps=10),
+        reference=reference_smoothadv,
+        images=64,
+        attack_steps=10,
         tolerance=0.1,
     ),
-    "Gaussian step": Case(Gaussian(sigma=SIGMA), reference_gaussian, 256, 3),
+    "Gaussian step": Case(method=Gaussian(sigma=1.0), reference=reference_gaussian, images=256),
+    "SmoothMix step (m=2, T=4)": smoothmix_on_cifar(4, 1.0),
+    "SmoothMix step (m=2, T=1)": smoothmix_on_cifar(1, 4.0),
 }
 
 
@@ -142,8 +193,8 @@ def our_loss(method: Method, model: nn.Module, batch: Batch) -> Tensor:
 
 def draw(case: Case) -> Batch:
     """Random images: what they show does not change the time."""
-    shape = (case.images, 1, 28, 28)
-    noise = SIGMA * torch.randn(case.method.copies, *shape)
+    shape = (case.images, *SHAPES[case.network])
+    noise = case.method.sigma * torch.randn(case.method.copies, *shape)
     return Batch(
         torch.rand(shape), torch.randint(10, (case.images,)), noise, torch.rand(case.images) / 2
     )
@@ -171,8 +222,8 @@ def stepper(
 def steppers(case: Case) -> dict[str, Callable[[Batch], float]]:
     """The reference, then ours in fp32 and bf16, from the same weights."""
     torch.manual_seed(0)
-    theirs = field_lenet()
-    nets = [networks.build("lenet").to(memory_format=torch.channels_last) for _ in range(2)]
+    theirs = field_network(case.network).train()
+    nets = [networks.build(case.network).to(memory_format=torch.channels_last) for _ in range(2)]
     for net in nets:
         net.load_state_dict(dict(zip(net.state_dict(), theirs.state_dict().values(), strict=True)))
         net.train()
@@ -194,7 +245,7 @@ def ways(name: str) -> dict[str, Callable[[], float]]:
     return {way: partial(step, batch) for way, step in steppers(case).items()}
 
 
-def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
+def measure(name: str, *, threads: int) -> list[Line]:
     """Images per second of each way, in turns, on so many threads."""
     case = CASES[name]
 
@@ -202,13 +253,13 @@ def measure(name: str, *, threads: int, repeats: int = 15) -> list[Line]:
         if max(losses) - min(losses) > case.tolerance:
             raise AssertionError(f"the ways do not compute the same loss: {losses}")
 
-    medians = take_turns(partial(ways, name), repeats, threads=threads, check=check)
-    model = networks.build("lenet").eval()
-    needed = case.passes * operations(lambda: model(torch.rand(1, 1, 28, 28)))
+    medians = take_turns(partial(ways, name), case.repeats, threads=threads, check=check)
+    model = networks.build(case.network).eval()
+    needed = case.passes * operations(lambda: model(torch.rand(1, *SHAPES[case.network])))
     return [
         Line(
             what=name,
-            network="lenet",
+            network=case.network,
             way=way,
             threads=threads,
             rate=case.images / seconds,
