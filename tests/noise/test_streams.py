@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import Generator
 from scipy.stats import kstest, norm
 
+from smoothmix.noise.philox import Address
 from smoothmix.noise.streams import (
     DRAWS_PER_STREAM,
     SCHEME,
@@ -57,6 +59,23 @@ def test_a_draw_is_its_own_stream_read_from_the_start() -> None:
     np.testing.assert_array_equal(
         gaussian(9, Domain.SELECTION, 5, 2 * DRAWS_PER_STREAM + 7, 1, SHAPE)[0], whole[7]
     )
+
+
+@pytest.mark.parametrize("consumed", [0, 1, 2, 3, 7, 1000])
+def test_a_generator_that_moves_is_as_a_new_one(consumed: int) -> None:
+    address = Address(2**128 - 3, 5, 7, 1)
+    generator = Address(3, 0, 0, 0).generator()
+    # An odd number of halves of a word leaves one behind.
+    Generator(generator).random(consumed, dtype=np.float32)
+    address.move(generator, 11)
+    found = Generator(generator).random(9, dtype=np.float32)
+    expected = Generator(address.generator(11)).random(9, dtype=np.float32)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(generator.random_raw(6), address_words(address, 11, 5, 6))
+
+
+def address_words(address: Address, block: int, skipped: int, count: int) -> np.ndarray:
+    return np.asarray(address.generator(block).random_raw(skipped + count)[skipped:])
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,14 @@ class Noise(ABC):
 
     def sample(self, draws: DrawRange, shape: tuple[int, ...], *, sigma: float) -> Pixels:
         """Addressed noise as an array [count, *shape]."""
-        noise = fill_draws(self.fill, draws, shape)
-        # In float32, as every file was made: other rounding would change votes.
-        noise *= np.float32(sigma)
-        return noise
+
+        def fill_scaled(generator: Generator, out: Pixels) -> None:
+            self.fill(generator, out)
+            # In float32, as every file was made: other rounding would change votes. Stream by
+            # stream, the numbers are still in the cache.
+            out *= np.float32(sigma)
+
+        return fill_draws(fill_scaled, draws, shape)
 
     def noisy_images(
         self, image: Pixels, draws: DrawRange, *, sigma: float, out: Pixels | None = None

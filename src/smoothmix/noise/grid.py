@@ -62,8 +62,11 @@ REST_PART = 2**63 + 1
 PIXELS_PER_CHUNK = 2**15
 """So many pixels are looked up at a time: their arrays and the table fit into the cache."""
 
-PIXELS_PER_PIECE = 2**19
-"""So many pixels are completed at a time: their sums fit into the cache as well."""
+PIXELS_PER_PIECE = 2**21
+"""So many pixels are completed at a time, which limits the memory that this takes.
+
+Fewer would take longer: further bits cost as many calls of numpy for a few pixels as for many.
+"""
 
 TOLERANCE = 2 * float(np.finfo(np.float32).eps)
 """Floats this near to a grid point count as on it: other libraries divide with other rounding."""

@@ -30,6 +30,8 @@ FEW_RUNS = 48
 LONG_RUN = 48
 """...runs of so many blocks are made faster by moving numpy's generator than all at once."""
 
+EMPTY_BUFFER = np.zeros(WORDS_PER_BLOCK, dtype=np.uint64)
+
 LOW_HALF = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
 MULTIPLIER_HALVES = np.stack([MULTIPLIERS & LOW_HALF, MULTIPLIERS >> HALF])[:, None]
@@ -55,9 +57,29 @@ class Address:
 
     def generator(self, block: int = 0) -> Philox:
         """numpy's generator, which begins with the first word of a block."""
-        key = np.array(key_words(self.seed), dtype=np.uint64)
-        counter = np.array([block, self.part, self.item, self.domain], dtype=np.uint64)
-        return Philox(key=key, counter=counter)
+        return Philox(key=self._key, counter=self._counter(block))
+
+    def move(self, generator: Philox, block: int = 0) -> None:
+        """Let a generator continue with the first word of a block, which is faster than a new one.
+
+        It is then as `generator(block)` makes it, whatever it was before.
+        """
+        generator.state = {
+            "bit_generator": "Philox",
+            "state": {"counter": self._counter(block), "key": self._key},
+            # Nothing is left of the block before, nor half a word.
+            "buffer": EMPTY_BUFFER,
+            "buffer_pos": WORDS_PER_BLOCK,
+            "has_uint32": 0,
+            "uinteger": 0,
+        }
+
+    @property
+    def _key(self) -> Words:
+        return np.array(key_words(self.seed), dtype=np.uint64)
+
+    def _counter(self, block: int) -> Words:
+        return np.array([block, self.part, self.item, self.domain], dtype=np.uint64)
 
 
 def contiguous_blocks(address: Address, first: int, count: int) -> Words:
@@ -82,15 +104,13 @@ def block_runs(address: Address, starts: Positions, counts: Positions) -> Words:
 def _runs_by_numpy(address: Address, starts: Positions, counts: Positions) -> Words:
     """`block_runs` with numpy's generator, moved from each run to the next one."""
     words = np.empty(WORDS_PER_BLOCK * int(counts.sum()), dtype=np.uint64)
-    generator = address.generator(int(starts[0]))
-    at = int(starts[0])
+    generator = address.generator()
     written = 0
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-        generator.advance(start - at)
+        address.move(generator, start)
         run = generator.random_raw(WORDS_PER_BLOCK * count)
         words[written : written + run.size] = run
         written += run.size
-        at = start + count
     return words
 
 
