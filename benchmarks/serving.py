@@ -55,6 +55,10 @@ class Load:
         median, most, longest = np.quantile(seconds, [0.5, 0.99, 1])
         megabytes = np.array(self.memory) / 2**20
         half = len(megabytes) // 2
+        memory = (
+            f"memory: {megabytes[:half].mean():.0f} MiB in the first half, "
+            f"{megabytes[half:].mean():.0f} in the second, {megabytes.max():.0f} at most"
+        )
         return "\n".join(
             [
                 f"answers that are valid: {valid} of {len(self.answers)}",
@@ -62,8 +66,7 @@ class Load:
                 f"seconds: median {median:.3f}, 99 % {most:.3f}, longest {longest:.3f}",
                 f"draws: median {np.median(draws):,.0f}, least {draws.min():,}",
                 f"radius: median {np.median(radii):.3f}; abstained {int((radii == 0).sum())}",
-                f"memory: {megabytes[:half].mean():.0f} MiB in the first half, "
-                f"{megabytes[half:].mean():.0f} in the second, {megabytes.max():.0f} at most",
+                memory,
             ]
         )
 

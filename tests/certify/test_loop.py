@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from smoothmix import Anytime, Certification, Stopping
+from smoothmix.certify import TimeLimit
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.schedule import MOST_ACTIVE, active_images, next_check
 from tests.certify.test_partial_votes import IsBright, images
@@ -66,3 +68,33 @@ def test_many_threads_have_many_active_images_and_give_the_same_file(
         drawn.clear()
     assert files[0] == files[1]
     assert looks[1] <= looks[0] / 2
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_run_with_little_time_finishes_the_first_images(tmp_path: Path) -> None:
+    """Drawing for 64 images at once would use up the time before the first of them is finished."""
+    torch.set_num_threads(2)
+    how = Certification(sigma=0.5, guarantee=Anytime(Stopping(max_draws=2_560)))
+    assert active_images(how, 2) == MOST_ACTIVE
+    assert active_images(how, 2, limited=True) == 8
+    notes: list[str] = []
+    files = []
+    for name, limit in (("timed", TimeLimit(seconds=600)), ("whole", None)):
+        path = tmp_path / f"{name}.tsv"
+        certify_dataset(
+            IsBright(),
+            images(),
+            how,
+            path=path,
+            model_name="bright",
+            time_limit=limit,
+            on_progress=lambda state: notes.append(state.note),
+        )
+        files.append(without_time(path))
+        if limit is not None:
+            # Rows come from the beginning on, not all of them at the end.
+            first_row = next(i for i, note in enumerate(notes) if note.startswith("image 0:"))
+            active = [int(note.split()[0]) for note in notes if " active, " in note]
+            assert first_row < 0.7 * len(notes)
+            assert max(active) <= 8
+    assert files[0] == files[1]

@@ -67,12 +67,15 @@ def test_every_answer_has_fresh_noise(resident: Resident) -> None:
 def test_events_grow_until_the_last(resident: Resident) -> None:
     service = Service(classifier_of(resident), SETTINGS)
 
-    async def collect() -> list[dict[str, Any]]:
+    async def collect(seconds: float) -> list[dict[str, Any]]:
         arrival = time.monotonic()
-        events = service.events(png(), arrival=arrival, deadline=arrival + 1.5)
+        events = service.events(png(), arrival=arrival, deadline=arrival + seconds)
         return [event async for event in events]
 
-    events = asyncio.run(collect())
+    events = asyncio.run(collect(1.0))
+    # On a machine that is too busy for more than the answer.
+    if len(events) == 1:
+        events = asyncio.run(collect(20.0))
     assert [event["ended"] for event in events[:-1]] == [""] * (len(events) - 1)
     assert events[-1]["ended"] == "deadline"
     draws = [event["draws"] for event in events]

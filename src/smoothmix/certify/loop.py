@@ -141,7 +141,10 @@ class _Loop:
 
     def rows(self, images: Iterator[ImageToCertify]) -> Generator[Certificate, None, None]:
         """Certify image after image, until all have a row or the time runs out."""
-        most_active = schedule.active_images(self.certification, self.sampler.threads)
+        limited = math.isfinite(self.limit.seconds)
+        most_active = schedule.active_images(
+            self.certification, self.sampler.threads, limited=limited
+        )
         images_left = True
         try:
             while images_left or self.unwritten:

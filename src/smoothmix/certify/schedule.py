@@ -19,8 +19,15 @@ BATCHES_PER_THREAD = 16
 """Least batches per thread between two checks: at a check all threads wait for the last."""
 
 
-def active_images(certification: Certification, threads: int) -> int:
-    """How many images to draw for at once."""
+FEW_ACTIVE = 8
+"""Active images where the time of a run is limited, unless more threads than that draw."""
+
+
+def active_images(certification: Certification, threads: int, *, limited: bool = False) -> int:
+    """How many images to draw for at once; few where the time of the run is `limited`."""
+    if limited:
+        # The first ones are then finished when it runs out, instead of all of them nearly so.
+        return min(MOST_ACTIVE, max(FEW_ACTIVE, threads))
     if certification.guarantee.holds_at_any_time:
         return MOST_ACTIVE
     # As few as keep the threads busy: rows are written early, and an interruption costs little.

@@ -169,7 +169,7 @@ class Turns:
         """Start the batch of the next image that may have one; False if there is none."""
         for work in self._in_order():
             draws = self._next_draws(work)
-            if draws is None or not self._is_time_for(work, draws.stop - draws.start):
+            if draws is None or not self._is_time_for(work, draws):
                 continue
             # A new image keeps its place until it has had a batch that can certify it.
             if draws.domain is Domain.ESTIMATION:
@@ -218,8 +218,13 @@ class Turns:
             stop=min(start + self._sampler.batch, most),
         )
 
-    def _is_time_for(self, work: TimedImage, draws: int) -> bool:
-        return time.monotonic() + self._pace.seconds(draws) <= work.deadline
+    def _is_time_for(self, work: TimedImage, draws: ImageDraws) -> bool:
+        """Whether a batch can end in time; of a selection, together with the batch after it."""
+        needed = draws.stop - draws.start
+        if draws.domain is Domain.SELECTION:
+            # A selection alone certifies nothing, and takes time from images that can have more.
+            needed = work.certification.guarantee.n0 - draws.start + self._sampler.batch
+        return time.monotonic() + self._pace.seconds(needed) <= work.deadline
 
     def _draw(self, work: TimedImage, draws: ImageDraws) -> None:
         """Draw one batch and count it, in a worker thread."""
@@ -273,7 +278,7 @@ class Turns:
             if work.cancelled:
                 work.ended = "cancelled"
             draws = self._next_draws(work)
-            if draws is not None and self._is_time_for(work, draws.stop - draws.start):
+            if draws is not None and self._is_time_for(work, draws):
                 continue
             if draws is not None:
                 work.ended = "deadline"
