@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import anytime_draws, certification, training_step
+from benchmarks import anytime_draws, certification, toolbox, training_step
 from benchmarks.anytime_draws import Saved
 from benchmarks.turns import Line
 
@@ -34,11 +34,21 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=RESULTS, help="folder for speed.json and speed.md"
     )
+    parser.add_argument(
+        "--compiled",
+        action="store_true",
+        help="measure torch.compile too, which compiles for minutes first",
+    )
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="certification by seconds of the processor, for a machine that does other things too",
+    )
     options = parser.parse_args()
     machine = f"torch {torch.__version__}, {processor()}, {torch.backends.cpu.get_cpu_capability()}"
     print(machine, flush=True)
     lines = []
-    for line in measured(options.threads):
+    for line in measured(options.threads, compiled=options.compiled, cpu_time=options.cpu_time):
         print(
             f"{line.what:28} {line.network:15} {line.way:29} {line.threads} threads {speed(line)}",
             flush=True,
@@ -57,11 +67,17 @@ def main() -> None:
     print(f"\n{text}\nsaved as {options.out / 'speed.md'} and speed.json")
 
 
-def measured(threads: Sequence[int]) -> Iterator[Line]:
+def measured(threads: Sequence[int], *, compiled: bool, cpu_time: bool) -> Iterator[Line]:
     """Every line, as it is measured."""
     for count in threads:
         for network in certification.SHAPES:
-            yield from certification.measure(network, threads=count)
+            yield from certification.measure(
+                network,
+                threads=count,
+                compiled=compiled,
+                toolbox_folder=toolbox.folder(),
+                cpu_time=cpu_time,
+            )
         for name in training_step.CASES:
             yield from training_step.measure(name, threads=count)
 
@@ -73,7 +89,7 @@ def draws_saved(archive: Path) -> list[Saved]:
         return []
     with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
         packed.extractall(folder, filter="data")
-        return list(anytime_draws.saved(Path(folder)))
+        return list(anytime_draws.saved(Path(folder), skip=1))
 
 
 def processor() -> str:
@@ -110,7 +126,7 @@ def markdown(machine: str, lines: Sequence[Line], saved: Sequence[Saved]) -> str
             f"| {x.what} | {x.network} | {x.way} | {x.threads} | {x.rate:,.0f} {x.unit} "
             f"| {hour} | {x.ratio:.2f} | {100 * x.of_floor:.0f} % |"
         )
-    parts = [f"{machine}.", "\n".join(rows)]
+    parts = [f"{machine}.", "\n".join(rows), bars(lines)]
     if saved:
         rows = [
             "| votes like | rule | draws per image | fewer | points lost at most |",
@@ -122,6 +138,20 @@ def markdown(machine: str, lines: Sequence[Line], saved: Sequence[Saved]) -> str
         ]
         parts.append("\n".join(rows))
     return "\n\n".join(parts) + "\n"
+
+
+def bars(lines: Sequence[Line]) -> str:
+    """Certification with the plain install and the best engine, beside what is asked for."""
+    rows = [
+        (
+            "| certification of | precision | threads | plain install | best engine | engine "
+            f"| at least | times {toolbox.NAME} |"
+        ),
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for cells in certification.summary(lines):
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

@@ -47,16 +47,21 @@ def take_turns(
     *,
     threads: int,
     check: Callable[[list[T]], None],
+    cpu_time: bool = False,
 ) -> dict[str, float]:
     """Median seconds of each way. They take turns, so that other load affects all of them.
+
+    With `cpu_time` these are seconds of the processor, of all threads together: what other programs
+    take on the machine does not count.
 
     The first turn is a warm-up, and its results are checked. Each way has its own process, so that
     what one does to its process, such as to its memory, does not affect another.
     """
     with ExitStack() as running:
-        ways = {
-            name: running.enter_context(_in_own_process(make, name, threads)) for name in make()
-        }
+        ways = {}
+        for name in make():
+            own = _in_own_process(make, name, threads, cpu_time)
+            ways[name] = running.enter_context(own)
         turns = [{name: take() for name, take in ways.items()} for _ in range(repeats + 1)]
     check([result for _, result in turns[0].values()])
     return {name: statistics.median(turn[name][0] for turn in turns[1:]) for name in ways}
@@ -64,13 +69,13 @@ def take_turns(
 
 @contextmanager
 def _in_own_process(
-    make: Callable[[], Mapping[str, Callable[[], T]]], name: str, threads: int
+    make: Callable[[], Mapping[str, Callable[[], T]]], name: str, threads: int, cpu_time: bool
 ) -> Iterator[Callable[[], tuple[float, T]]]:
     """A function that runs the way in another process, and returns its seconds and result."""
     fresh = multiprocessing.get_context("spawn")
     here, there = fresh.Pipe()
     process = fresh.Process(
-        target=_take_turns_there, args=(there, make, name, threads), daemon=True
+        target=_take_turns_there, args=(there, make, name, threads, cpu_time), daemon=True
     )
     process.start()
     there.close()
@@ -92,15 +97,17 @@ def _take_turns_there(
     make: Callable[[], Mapping[str, Callable[[], object]]],
     name: str,
     threads: int,
+    cpu_time: bool,
 ) -> None:
     torch.set_num_threads(threads)
+    clock = time.process_time if cpu_time else time.perf_counter
     run = make()[name]
     with suppress(EOFError):  # the other end was closed
         while True:
             orders.recv()
-            start = time.perf_counter()
+            start = clock()
             result = run()
-            orders.send((time.perf_counter() - start, result))
+            orders.send((clock() - start, result))
 
 
 @contextmanager
