@@ -186,6 +186,9 @@ class RunConfig:
     normalisation: str = "none"
     """Whose mean and std the first layer uses: none (or mnist), cifar10 or imagenet."""
 
+    augmentation: str = ""
+    """How training images are augmented; empty for the way of the data set."""
+
     denoiser: str = ""
     """The denoiser in front of the network, which is then all that is trained; empty for none."""
 

@@ -91,6 +91,20 @@ def test_a_head_of_other_classes_stays_fresh(tmp_path: Path) -> None:
         load_start(build("cifar_resnet20"), tmp_path / "w.safetensors")
 
 
+def test_images_are_augmented_on_request(tmp_path: Path, smoothmix: Run) -> None:
+    sample = data.load("sample", "train")
+    np.savez(tmp_path / "tiny.npz", x=sample.pixels[:64, 0], y=sample.labels[:64])  # type: ignore[attr-defined]
+    options = ("--data", "npz:tiny.npz", "--network", "lenet", "--sigma", 0.25, "--batch", 32)
+    for name in ("none", "flip-shift"):
+        out = ("--epochs", 1, "--augmentation", name, "--out", name)
+        assert smoothmix("train", *options, *out).code == 0
+        assert load_run(tmp_path / name)[0].augmentation == name
+    weights = [load_run(tmp_path / name)[1].body.conv1.weight for name in ("none", "flip-shift")]
+    assert not torch.equal(*weights)
+    refused = smoothmix("train", *options, "--augmentation", "resized-crop", "--out", "other")
+    assert "images in memory have the augmentations none and flip-shift" in refused.err
+
+
 def test_a_run_is_fine_tuned_and_resumed(tmp_path: Path, smoothmix: Run) -> None:
     sample = data.load("sample", "train")
     np.savez(tmp_path / "tiny.npz", x=sample.pixels[:64, 0], y=sample.labels[:64] % 3)  # type: ignore[attr-defined]

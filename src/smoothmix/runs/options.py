@@ -77,6 +77,10 @@ class RunOverrides(Overrides):
     train_split: str | None = None
     """Part of the data set to train on; by default train."""
 
+    augmentation: str | None = None
+    """none; flip-shift for images in memory; resized-crop for image files; by default as its data.
+    """
+
     network: str | None = field(default=None, metadata={"help": NETWORK_HELP})
 
     normalisation: str | None = None

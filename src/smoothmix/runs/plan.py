@@ -35,7 +35,7 @@ def make_config(
     run = _with_fidelity(_base(overrides, preset, config), overrides.fidelity)
     method_settings = parse_settings(overrides.set or ())
     method = _override_method(run.method, overrides) | method_settings
-    parts = _given(overrides, "data", "network", "normalisation", "train_split")
+    parts = _given(overrides, "data", "augmentation", "network", "normalisation", "train_split")
     if overrides.network is not None and overrides.normalisation is None:
         parts |= _own_normalisation(overrides.network)
     run = with_fine_tuning(replace(run, method=method, **parts), overrides)
@@ -90,16 +90,18 @@ def _base(overrides: RunOverrides, preset: str | None, config: Path | None) -> R
         raise UsageError(
             f"--network is needed for {overrides.data}: {known}, or package.module:function"
         )
-    return _on_other_data(overrides.data, overrides.network, method)
+    return _on_other_data(overrides.data, overrides.network, method, overrides.augmentation)
 
 
-def _on_other_data(data: str, network: str, method: dict[str, Any]) -> RunConfig:
+def _on_other_data(
+    data: str, network: str, method: dict[str, Any], augmentation: str | None
+) -> RunConfig:
     """A run on a data set without a preset: the recipe is that of the network's own data set."""
     preset = _preset_of_network(network)
     if preset is None:
         return RunConfig(data=data, network=network, method=method)
     note = f"{data} has no recipe of its own: this is that of {preset}"
-    if DATASETS[data].augmentation == "none":
+    if augmentation is None and DATASETS[data].augmentation == "none":
         note += ", and images are not augmented"
     return replace(
         presets.get(preset).config,

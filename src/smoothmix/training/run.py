@@ -116,6 +116,9 @@ def load_data(config: RunConfig, options: TrainingOptions) -> tuple[Dataset, Dat
         data_dir=options.data_dir,
         allow_partial=options.allow_partial,
     )
+    if config.augmentation:
+        # Images for evaluation and certification stay as they are.
+        train = replace(train, augmentation=config.augmentation)
     test = data.load(config.data, "test", data_dir=options.data_dir)
     require(
         (train.shape, train.num_classes) == (test.shape, test.num_classes),
