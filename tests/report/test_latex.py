@@ -110,7 +110,7 @@ DOCUMENT = r"""\documentclass{article}
 \begin{document}
 \setbox0=\hbox{%%
 %s}
-\typeout{width \the\wd0 of \the\textwidth}
+\typeout{width \the\wd0 \space of \the\textwidth}
 \noindent\box0
 \end{document}
 """

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smoothmix.analysis import measure, on_common_images
+from smoothmix.analysis import Measured, measure, on_common_images
+from smoothmix.data import DATASETS
 from smoothmix.presets import Preset
-from smoothmix.report.published import cuts
+from smoothmix.report.published import PAPER_IMAGES, cuts
 from smoothmix.reproduce.jobs import Job
 from smoothmix.reproduce.table import Reproduced
 
@@ -30,11 +31,23 @@ def _row(preset: Preset, folders: Sequence[Path], *, paper_rounding: bool) -> Re
     runs = [measure(folder, paper_rounding=paper_rounding) for folder in folders]
     # An earlier command may have certified more images with one of the seeds.
     runs_on_common_images = on_common_images(runs)
-    cut = cuts(runs_on_common_images[0], preset)
+    first = runs_on_common_images[0]
+    cut = cuts(first, preset)
     return Reproduced(
         preset=preset,
         runs=runs_on_common_images,
-        cuts=cut.every,
+        cuts=(*cut.every, *_part_of_test_set(first, preset)),
         judged=cut.comparable,
         all_images=not cut.images,
     )
+
+
+def _part_of_test_set(run: Measured, preset: Preset) -> list[str]:
+    """How many images of its test set a run has, where the paper has no images to compare with."""
+    data = preset.config.data
+    if data in PAPER_IMAGES:
+        return []
+    whole = DATASETS[data].images.get("test", len(run))
+    if len(run) >= whole:
+        return []
+    return [f"{len(run):,} of {whole:,} images"]

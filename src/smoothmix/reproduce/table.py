@@ -253,12 +253,23 @@ def _accuracy_cells(row: Reproduced, radii: Sequence[float], *, wide: bool) -> l
             cells += _mean_and_std(None, None, digits=2, wide=wide)
         return cells
     ours = over_seeds(row.runs, at=radii)
-    for share, std in zip(ours.accuracy, ours.accuracy_std, strict=True):
+    reach = _reach(row.runs)
+    for radius, share, std in zip(radii, ours.accuracy, ours.accuracy_std, strict=True):
+        # As in the report: programs can tell by n what was out of reach.
+        if not wide and share == 0 and radius > reach:
+            cells.append(Cell(text=DASH))
+            continue
         percent_std = None
         if std is not None:
             percent_std = 100 * std
         cells += _mean_and_std(100 * share, percent_std, digits=2, wide=wide)
     return cells
+
+
+def _reach(runs: Sequence[Measured]) -> float:
+    """The largest radius that any of the runs could certify; infinite where that is not known."""
+    largest = [run.largest_radius for run in runs]
+    return max(math.inf if radius is None else radius for radius in largest)
 
 
 def _mean_and_std(

@@ -15,6 +15,7 @@ from smoothmix.report.section import Section
 from smoothmix.report.sections.attacks import attacks
 from smoothmix.report.sections.confidence import confidence
 from smoothmix.report.sections.curves import curves
+from smoothmix.report.sections.draws import draws
 from smoothmix.report.sections.gains import gains
 from smoothmix.report.sections.gallery import gallery
 from smoothmix.report.sections.radii import radii
@@ -55,6 +56,7 @@ RESULTS: dict[str, MakeSection] = {
     "curves": curves,
     "confidence": confidence,
     "radii": radii,
+    "draws": draws,
     "gains": gains,
     "attacks": attacks,
     "gallery": gallery,

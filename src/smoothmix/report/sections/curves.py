@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.curves import multiples, slider_step
 from smoothmix.report.section import Chart, Section
 from smoothmix.report.sections.charts import ROOM, SHARE_AXIS, shares_at, survival_trace
+from smoothmix.report.views import RunView
 
 TEXT = (
     "The share of test images that stay correctly classified under any perturbation with an "
     "{norm} norm up to the radius. Move the slider, or click into the chart, to read off all "
     "models at once."
 )
+PANEL_STEPS = 100
+"""Points of a curve in the panel of one sigma, which is small."""
+
 DOTTED = " Dotted: the largest radius that a model's number of noise samples can certify."
 
 
@@ -58,12 +63,53 @@ def curves(comparison: Comparison) -> Section | None:
         title="Certified accuracy by radius",
         short_title="Curves",
         text=text,
-        charts=[chart],
+        charts=[chart, *_panels(comparison)],
         template="curves.html",
         values={"slider": slider},
         data={"limits": limits, "images": images, "groups": groups},
         needs_scripts=True,
     )
+
+
+def _panels(comparison: Comparison) -> list[Chart]:
+    """A chart for each sigma, each as far as its runs reach; none with a single sigma."""
+    if len(comparison.by_sigma) < 2:
+        return []
+    panels = []
+    for number, (sigma, runs) in enumerate(comparison.by_sigma.items()):
+        end = _reach(runs)
+        grid = multiples(end / PANEL_STEPS, up_to=end)
+        traces = []
+        for position, run in enumerate(comparison.runs):
+            if run.sigma == sigma:
+                traces.append(survival_trace(position, grid, shares_at(run.curve, grid)))
+        name = "unknown σ" if sigma is None else f"σ {sigma:g}"
+        axis = {
+            "title": f"radius ({comparison.norm})",
+            "range": [0, end * ROOM],
+            "zeroline": False,
+            "unifiedhovertitle": {"text": "radius %{x:.3~g}"},
+        }
+        panel = Chart(
+            id=f"curve-{number}",
+            label=f"Certified accuracy against the radius, {name}",
+            caption=name,
+            traces=traces,
+            layout={"xaxis": axis, "yaxis": SHARE_AXIS},
+        )
+        panels.append(panel)
+    return panels
+
+
+def _reach(runs: Sequence[RunView]) -> float:
+    """The radius beyond which all curves are 0."""
+    furthest = 0.0
+    for run in runs:
+        reached = [x for x, y in zip(run.curve.x, run.curve.y, strict=True) if y > 0]
+        furthest = max(furthest, *reached, run.largest_radius or 0.0)
+    if not math.isfinite(furthest) or furthest <= 0:
+        return 1.0
+    return furthest
 
 
 @dataclass(frozen=True)

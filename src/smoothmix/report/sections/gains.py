@@ -11,7 +11,8 @@ from smoothmix.tables.numbers import number, percent, signed
 
 TEXT = (
     "A model can raise the ACR on images that were easy before. Here the images are split into "
-    "thirds by the p_A that the baseline has on them; those that it gets wrong are the hardest. "
+    "thirds by the probability p_A that the baseline gives their class; those that it gets wrong "
+    "are the hardest. "
     "The gains of the three thirds add up to the difference of the ACRs."
 )
 CAUTION = (

@@ -121,23 +121,28 @@ def _scatter(comparison: Comparison) -> Chart:
         options = {
             "mode": "markers",
             "marker": {"size": 12},
-            "error_x": _error_bar(run.acr),
-            "error_y": _error_bar(accuracy),
-            "hovertemplate": "ACR %{x:.3f}<br>accuracy %{y:.1%}",
+            "error_x": _error_bar(accuracy),
+            "error_y": _error_bar(run.acr),
+            "hovertemplate": "accuracy %{x:.1%}<br>ACR %{y:.3f}",
         }
-        traces.append(Trace(run=position, x=[run.acr.value], y=[accuracy.value], options=options))
+        traces.append(Trace(run=position, x=[accuracy.value], y=[run.acr.value], options=options))
     return Chart(
         id="scatter",
-        label="Accuracy against average certified radius",
-        caption="Certified accuracy at radius 0 against average certified radius",
+        label="Average certified radius against accuracy",
+        caption="Average certified radius against certified accuracy at radius 0",
         traces=traces,
         layout={
+            # The same axes as in the figure of plots/tradeoff.py.
             "xaxis": {
-                "title": f"average certified radius ({comparison.norm})",
+                "title": "certified accuracy at radius 0",
+                "tickformat": "~%",
                 "zeroline": False,
                 "showgrid": True,
             },
-            "yaxis": {"title": "certified accuracy at 0", "tickformat": "~%", "zeroline": False},
+            "yaxis": {
+                "title": f"average certified radius ({comparison.norm})",
+                "zeroline": False,
+            },
             "hovermode": "closest",
         },
     )
