@@ -8,6 +8,7 @@ deleted at any time: it saves a few seconds, and nothing else depends on it.
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -36,6 +37,10 @@ WORTH = 60.0
 
 GAIN = 1.03
 """How many times as fast as torch another engine must be to be chosen: less may be chance."""
+
+LEAST_INPUT = 2**24
+"""Numbers of input in all draws of a job, below which it is short whatever the network: such a job
+is not delayed by a look at its speed."""
 
 TURNS = 7
 TURN_SECONDS = 0.05
@@ -68,6 +73,8 @@ def choose_engine(
     cache: Path | None = None,
 ) -> Choice:
     """The fastest of the installed engines for so many draws of images of this shape."""
+    if draws * math.prod(shape) < LEAST_INPUT:
+        return Choice(engine=DEFAULT)
     candidates = [name for name in ENGINES if _is_candidate(name, precision)]
     if not candidates or not _can_be_run_by_engines(model, shape):
         return Choice(engine=DEFAULT)
