@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothmix import networks
+from smoothmix.methods.base import in_format_of
 from smoothmix.networks.noisy import noisy_forward, noisy_logits
-from smoothmix.networks.pooling import PLAIN, pooled_sum, quarters
+from smoothmix.networks.pooling import PLAIN, can_pool, pooled_sum, quarters
 from tests.conftest import small_convnet
 
 IMAGES = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(5))
@@ -75,13 +76,18 @@ def test_the_quick_way_is_taken_only_where_it_is_the_same(network: nn.Module) ->
     )
 
 
+@pytest.mark.parametrize("copies", [1, 2, 4, 16])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16, torch.float64])
-def test_pooling_of_all_copies_is_torchs_own_bit_for_bit(precision: torch.dtype) -> None:
+def test_pooling_of_all_copies_is_torchs_own_bit_for_bit(
+    precision: torch.dtype, copies: int
+) -> None:
     torch.manual_seed(0)
     # Few values, so that many maxima are reached twice, and some squares are not positive.
-    maps = torch.randint(-3, 3, (3, 5, 8, 6)).to(precision)
-    offsets = torch.randint(-3, 3, (4, 3, 5, 8, 6)).to(precision)
-    maps, weights = maps.requires_grad_(), torch.randn(4, 3, 5, 4, 3).to(precision)
+    maps = torch.randint(-3, 3, (3, 20, 8, 6)).to(precision)
+    offsets = torch.randint(-3, 3, (copies, 3, 20, 8, 6)).to(precision)
+    weights = torch.randn(copies, 3, 20, 4, 3).to(precision)
+    maps = maps.contiguous(memory_format=torch.channels_last).requires_grad_()
+    offsets = in_format_of(maps, offsets)
 
     expected = F.max_pool2d((maps + offsets).flatten(0, 1), 2).relu().view_as(weights)
     found = pooled_sum(maps, quarters(offsets))
@@ -121,6 +127,13 @@ def _functions(result: Tensor) -> set[str]:
             seen.add(function)
             ahead.extend(following for following, _ in function.next_functions)
     return {function.name() for function in seen}
+
+
+def test_more_copies_than_torch_adds_in_order_are_left_to_it() -> None:
+    maps = torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    assert can_pool(maps, 16)
+    assert not can_pool(maps, 17)
+    assert not can_pool(maps[:, :, 1:], 16)
 
 
 def test_a_hook_on_the_first_pooling_is_called() -> None:

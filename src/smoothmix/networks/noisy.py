@@ -52,7 +52,7 @@ def noisy_forward(model: nn.Module, noise: Tensor) -> Callable[[Tensor], Tensor]
     with torch.no_grad():
         mapped = split.linear(noise.flatten(0, 1))
     offset = mapped.unflatten(0, noise.shape[:2])  # type: ignore[no-untyped-call]
-    if split.after_pooling is not None and can_pool(mapped):
+    if split.after_pooling is not None and can_pool(mapped, len(noise)):
         return _pooled_forward(split, split.after_pooling, offset, noise)
 
     def forward(x: Tensor) -> Tensor:

@@ -18,6 +18,10 @@ PLAIN = "SMOOTHMIX_PLAIN_GRADIENTS"
 """The environment variable that leaves gradients to PyTorch."""
 
 
+IN_ORDER = 16
+"""So many numbers torch.sum adds one after the other; of more, it adds partial sums."""
+
+
 def plain_gradients() -> bool:
     """Whether gradients are to be computed by PyTorch alone."""
     return os.environ.get(PLAIN, "0") not in ("", "0")
@@ -43,9 +47,14 @@ def quarters(maps: Tensor) -> Quarters:
     )
 
 
-def can_pool(maps: Tensor) -> bool:
-    """Whether `pooled_sum` is faster for such maps: on a CPU, with channels last and even sides."""
-    if plain_gradients() or maps.device.type != "cpu" or maps.dim() != 4:
+def can_pool(maps: Tensor, copies: int) -> bool:
+    """Whether `pooled_sum` is faster for such maps, and its sums over copies have torch's bits.
+
+    That is so on a CPU, with channels last and even sides.
+    """
+    if plain_gradients() or copies > IN_ORDER:
+        return False
+    if maps.device.type != "cpu" or maps.dim() != 4:
         return False
     even = maps.shape[2] % 2 == 0 and maps.shape[3] % 2 == 0
     return even and maps.is_contiguous(memory_format=torch.channels_last)
@@ -112,8 +121,9 @@ def _greater(one: Tensor, other: Tensor) -> Tensor:
 
 def _sum_of_copies(gradient: Tensor) -> Tensor:
     """The sum over the first dimension, in float32 or better; the caller rounds it, once."""
-    # In this order torch.sum adds, too, which takes several times as long for bf16.
-    total = gradient[0].to(torch.promote_types(gradient.dtype, torch.float32), copy=True)
+    precise = torch.promote_types(gradient.dtype, torch.float32)
+    # The order of torch.sum, which takes several times as long for bf16.
+    total = gradient[0].to(precise, copy=True)
     for copy in gradient[1:]:
         total += copy
     return total
