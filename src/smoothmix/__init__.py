@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from smoothmix.networks import Denoised, Normalise
     from smoothmix.registry import trust
     from smoothmix.runs.load import load_run
+    from smoothmix.stats.allocation import Budget
     from smoothmix.stats.anytime import Stopping
     from smoothmix.stats.guarantees import Anytime, FixedDraws
 
 _HOMES = {
     "Anytime": "smoothmix.stats.guarantees",
+    "Budget": "smoothmix.stats.allocation",
     "Certification": "smoothmix.certificates",
     "Certified": "smoothmix.certify.certified",
     "Smoothed": "smoothmix.certify.smoothed",
@@ -68,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "Anytime",
+    "Budget",
     "Certification",
     "Certified",
     "Consistency",

@@ -14,7 +14,8 @@ from smoothmix.config import (
     require_whole,
 )
 from smoothmix.noise import GAUSSIAN, GridNoise, Noise
-from smoothmix.stats.guarantees import FixedDraws, Guarantee
+from smoothmix.stats.allocation import Budget
+from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,48 @@ class Certification:
     skip_wrong: bool = False
     """Draw no further for an image whose selected class is wrong: it counts as radius 0."""
 
+    budget: Budget | None = None
+    """What all images together may get, in turns by expected gain; None draws for each image until
+    it has enough. It needs the guarantee `Anytime`."""
+
     def __post_init__(self) -> None:
         require_sigma(self.sigma)
         require_any_seed(self.seed)
         require_whole("batch", self.batch)
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
         require_precision(self.precision)
+        if self.budget is not None:
+            self._require_budget(self.budget)
+
+    def _require_budget(self, budget: Budget) -> None:
+        require(
+            isinstance(self.guarantee, Anytime),
+            "a budget needs mode anytime: it gives images draws by their votes so far, and in mode "
+            f"{self.guarantee.mode} the number of draws must not depend on the votes",
+        )
+        radii = self.guarantee.radii
+        require(
+            bool(radii) or budget.goal != "accuracy",
+            "a budget for certified accuracy needs the radii at which to certify: give radii, or "
+            "the goal acr",
+        )
+        require(
+            not radii or budget.goal != "acr",
+            "a budget for the goal acr takes no radii: images would stop once these are decided, "
+            "however much their radii could still grow",
+        )
+
+    def require_budget_for(self, images: int) -> None:
+        """Refuse a budget that is less than the selection draws of so many images."""
+        if self.budget is None or self.budget.draws is None:
+            return
+        least = self.guarantee.n0 * images
+        require(
+            self.budget.draws >= least,
+            f"a budget of {self.budget.draws:,} draws is less than the {least:,} selection draws "
+            f"of {images:,} images (n0={self.guarantee.n0}), and every image needs its own: give a "
+            "larger budget, or fewer images",
+        )
 
     @property
     def largest_radius(self) -> float:

@@ -43,7 +43,7 @@ VOTE_SETTINGS = ("model_hash", "data_hash", "num_classes", "engine", "noise", "d
 VOTE_CERTIFICATION = ("sigma", "n0", "seed", "block", "precision")
 """Keys of certificates.toml that decide how each draw of an image votes."""
 
-RULE_SETTINGS = ("mode", "stopping", "guarantee")
+RULE_SETTINGS = ("mode", "stopping", "guarantee", "budget")
 RULE_CERTIFICATION = ("n", "alpha", "skip_wrong", "stop_abstaining")
 """Keys that decide after how many draws an image is finished."""
 
@@ -101,6 +101,9 @@ def _digest(settings: FileSettings, own: Iterable[str], certification: Iterable[
     # By the keys of certificates.toml, which do not change with the code.
     table = to_tables(settings)
     chosen = {key: table.get(key) for key in own}
+    # Settings without a budget keep the digest that they had before there were budgets.
+    if "budget" not in table:
+        chosen.pop("budget", None)
     # Not where it is empty, so that journals of earlier versions keep their names.
     if "data_hash" in chosen and settings.data_content_hash:
         chosen["data_content_hash"] = settings.data_content_hash
@@ -130,19 +133,38 @@ class Journal:
         votes count with `any_rules` only: in an extension, which draws further anyway.
         """
         contents = self._contents()
+        # Read again: other processes may have appended since, or have removed the file.
+        self._saved = {}
+        for image, lines in self._lines_by_image(contents, any_rules=any_rules).items():
+            positions = self._sums(lines)
+            if positions:
+                self._saved[image] = positions[-1]
+        return dict(self._saved)
+
+    def _lines_by_image(
+        self, contents: _Contents, *, any_rules: bool
+    ) -> dict[int, list[_VotesLine]]:
         matching = contents.matching_sessions(self.settings, any_rules=any_rules)
         by_image: dict[int, list[_VotesLine]] = {}
         for line in contents.votes:
             # Votes without their session line may be those of another network.
             if line.session in matching and self._is_possible(line):
                 by_image.setdefault(line.image, []).append(line)
-        # Read again: other processes may have appended since, or have removed the file.
-        self._saved = {}
-        for image, lines in by_image.items():
-            votes = self._sum(lines)
-            if votes is not None:
-                self._saved[image] = votes
-        return dict(self._saved)
+        return by_image
+
+    def read_positions(self) -> dict[int, list[PartialVotes]]:
+        """All numbers of draws after which the votes of an image are known, in their order.
+
+        They may be of any stopping rules: the votes after so many draws do not depend on these.
+        """
+        contents = self._contents()
+        found = {}
+        for image, lines in self._lines_by_image(contents, any_rules=True).items():
+            positions = self._sums(lines)
+            if positions:
+                found[image] = positions
+        self._saved = {image: positions[-1] for image, positions in found.items()}
+        return found
 
     def append(self, votes: Mapping[int, PartialVotes]) -> None:
         """Save the draws of these images that the journal does not hold yet."""
@@ -194,14 +216,15 @@ class Journal:
         classes_exist = max(line.counts, default=0) < self.settings.num_classes
         return classes_exist and sum(line.counts.values()) == line.stop - line.start
 
-    def _sum(self, lines: Sequence[_VotesLine]) -> PartialVotes | None:
-        """All votes of one image that can be used; None if its selection is not complete."""
+    def _sums(self, lines: Sequence[_VotesLine]) -> list[PartialVotes]:
+        """The votes of one image by increasing draws; none if its selection is not complete."""
         certification = self.settings.certification
         n0 = certification.guarantee.n0
         max_draws = certification.guarantee.max_draws
-        selection = _joined(lines, "selection", lambda stop: stop == n0)
-        if selection is None:
-            return None
+        selections = _joined(lines, "selection", lambda stop: stop == n0)
+        if not selections:
+            return []
+        (selection,) = selections
 
         # A resumed image must see the same batches as one that never stopped, so that rounding is
         # the same: only whole batches can be resumed from, or an image with all its draws.
@@ -210,14 +233,17 @@ class Journal:
                 return False
             return stop % certification.batch == 0 or stop == max_draws
 
-        estimation = _joined(lines, "estimation", is_resumable)
+        found = []
         # No draw at all can always be resumed from.
-        assert estimation is not None
-        return PartialVotes(
-            selection_counts=selection.counts,
-            counts=estimation.counts,
-            seconds=selection.seconds + estimation.seconds,
-        )
+        for estimation in _joined(lines, "estimation", is_resumable):
+            found.append(
+                PartialVotes(
+                    selection_counts=selection.counts,
+                    counts=estimation.counts,
+                    seconds=selection.seconds + estimation.seconds,
+                )
+            )
+        return found
 
     def _session_line(self) -> dict[str, Any]:
         return {
@@ -342,8 +368,8 @@ class _Joined:
 
 def _joined(
     lines: Iterable[_VotesLine], domain: str, may_stop: Callable[[int], bool]
-) -> _Joined | None:
-    """The most draws from 0 on that ranges without gap or overlap cover, up to a possible stop."""
+) -> list[_Joined]:
+    """The draws from 0 on that ranges without gap or overlap cover, up to each possible stop."""
     reached: dict[int, _Joined] = {0: _Joined(0, {}, 0.0)}
     # By where they start: whatever ends at a position comes before what starts there.
     for line in sorted(lines, key=lambda line: (line.start, line.stop)):
@@ -356,7 +382,7 @@ def _joined(
         counts = _sum_of(before.counts, line.counts)
         reached[line.stop] = _Joined(line.stop, counts, before.seconds + line.seconds)
     usable = [joined for joined in reached.values() if may_stop(joined.stop)]
-    return max(usable, key=lambda joined: joined.stop, default=None)
+    return sorted(usable, key=lambda joined: joined.stop)
 
 
 def _sum_of(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:

@@ -155,6 +155,8 @@ def certificates_of(
     recorded_bounds = rounded_down(bounds)
     recorded_radii = rounded_down(radii)
     levels = certification.levels
+    # A budget also leaves images without draws by their votes, whatever their labels are.
+    skipped_by_label = certification.skip_wrong or certification.budget is None
     rows = []
     for position, image in enumerate(images):
         row = _certificate(
@@ -164,6 +166,7 @@ def certificates_of(
             p_lower=recorded_bounds[position],
             radius=recorded_radii[position],
             levels=levels,
+            skipped_by_label=skipped_by_label,
         )
         rows.append(row)
     return rows
@@ -193,6 +196,7 @@ def _certificate(
     p_lower: float,
     radius: float,
     levels: int | None,
+    skipped_by_label: bool,
 ) -> Certificate:
     squared = None
     if levels is not None:
@@ -200,7 +204,7 @@ def _certificate(
     drawn = image.drawn
     # Without draws nothing is known. The class of a skipped wrong image is still shown, since such
     # an image counts for nothing.
-    skipped = drawn == 0 and image.label not in (selected, UNLABELLED)
+    skipped = skipped_by_label and drawn == 0 and image.label not in (selected, UNLABELLED)
     predict = selected if certified or skipped else ABSTAIN
     return Certificate(
         idx=image.idx,

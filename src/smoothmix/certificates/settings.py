@@ -24,6 +24,7 @@ from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, GridNoise, Noise
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.guarantees import GUARANTEE, GUARANTEES, FixedDraws, Guarantee
 from smoothmix.version import __version__
 
@@ -31,6 +32,9 @@ FORMAT = 1
 
 MOST_IMAGES = 2_000_000
 """ImageNet's training split has 1.3 million. Rows are held in memory, and missing ones listed."""
+
+RULES = (GUARANTEE, "budget")
+"""Differences in when drawing stops: an extension may have others."""
 
 FREE = ("images", "versions", "weights", "data_note", "sources", "positions", "has_digests")
 """Settings in which two parts of one file may differ: none of them changes a row."""
@@ -159,6 +163,17 @@ class FileSettings:
         return self.certification.guarantee
 
     @property
+    def budget_draws(self) -> int | None:
+        """The draws that all images of this file may get together; None without such a limit.
+
+        A shard has its share of the budget, by its number of images.
+        """
+        budget = self.certification.budget
+        if budget is None:
+            return None
+        return budget.share(len(self.indices), self.images)
+
+    @property
     def largest_radius(self) -> float:
         """The largest radius that the draws can certify: every curve drops to 0 there."""
         return self.certification.largest_radius
@@ -237,6 +252,9 @@ def to_tables(settings: FileSettings) -> dict[str, Any]:
     # Only guarantees and noises from outside, or with settings, need tables of their own.
     if own_fields:
         tables["guarantee"] = own_fields
+    # Only where there is one, so that other files stay as they were.
+    if certification.budget is not None:
+        tables["budget"] = to_toml_value(certification.budget)
     if certification.noise != GAUSSIAN:
         noise = certification.noise
         tables["distribution"] = {"name": noise.name, **to_toml_value(noise)}
@@ -268,6 +286,10 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
         where=where,
     )
     distribution = _table(others.pop("distribution", {}), where, "distribution")
+    budget = None
+    if "budget" in others:
+        table = _table(others.pop("budget"), where, "budget")
+        budget = from_table(Budget, table, where=f"{where}: budget")
     try:
         certification = Certification(
             sigma=recorded.sigma,
@@ -277,6 +299,7 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
             batch=recorded.block,
             precision=recorded.precision,
             skip_wrong=recorded.skip_wrong,
+            budget=budget,
         )
     except UsageError as error:
         raise UsageError(f"{where}: certification: {error}") from None
@@ -404,9 +427,12 @@ def differences(
 ) -> list[str]:
     """The settings in which two files differ, as sentences, except for those in `free`.
 
-    `GUARANTEE` in `free` allows other rules for stopping.
+    `RULES` in `free` allow other rules for stopping.
     """
     apart = {*free, "certification", "probe", "guarantee"}
+    # With a budget, the draws of an image depend on all the others.
+    if there.certification.budget or here.certification.budget:
+        apart.discard("images")
     # The user's own data may have been moved.
     if there.data_hash == here.data_hash:
         apart.add("data")
@@ -441,8 +467,12 @@ def _plain(name: str) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, Noise):
         return _noise_text(value)
+    if isinstance(value, Budget):
+        return value.description
     if name.endswith("_hash"):
         return f"{str(value)[:12]}..."
+    if value is None:
+        return "none"
     return str(value) or "none"
 
 
@@ -459,7 +489,7 @@ def refuse_others(path: Path, there: FileSettings, here: FileSettings) -> None:
     if not found:
         return
     hint = ""
-    only_rules_differ = not differences(there, here, free=(*FREE, GUARANTEE))
+    only_rules_differ = not differences(there, here, free=(*FREE, *RULES))
     if only_rules_differ and not here.guarantee.extension_problem(there.guarantee):
         hint = ", or --extend to draw further for its images"
     raise UsageError(

@@ -71,6 +71,7 @@ def verify(file: Certificates) -> Verification:
     recomputed = 0
     if file.settings is not None:
         problems += _row_problems(file.rows, file.settings)
+        problems += _budget_problems(file.rows, file.settings)
         recomputed = sum(row.has_votes for row in file.rows)
     elif any(row.has_votes for row in file.rows):
         problems.append(f"has no {settings_path(file.path).name} beside it to compute its votes by")
@@ -142,6 +143,18 @@ def _row_problems(rows: Sequence[Certificate], settings: FileSettings) -> list[s
     return [f"image {idx}: {problem}" for idx, problems in found.items() for problem in problems]
 
 
+def _budget_problems(rows: Sequence[Certificate], settings: FileSettings) -> Iterator[str]:
+    """More draws than the budget of the file."""
+    limit = settings.budget_draws
+    if limit is None:
+        return
+    spent = 0
+    for row in rows:
+        spent += settings.guarantee.n0 + (row.n or 0)
+    if spent > limit:
+        yield f"has {spent:,} draws in all, more than its budget of {limit:,}"
+
+
 def _votes_add_up(row: Certificate, settings: FileSettings) -> bool:
     if row.counts is None or row.selection_counts is None:
         return False
@@ -187,6 +200,8 @@ def _draws_problem(row: Certificate, draws: int, settings: FileSettings) -> str:
         if draws == 0:
             return ""
         return f"has n={draws} draws, though its selected class is wrong"
+    if draws == 0 and settings.certification.budget is not None:
+        return ""
     return settings.guarantee.draws_problem(draws)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothmix.certificates import sparse
+from smoothmix.certificates import dense, sparse
+from smoothmix.certificates.partial import PartialVotes
 
 
 @final
@@ -48,6 +49,20 @@ class ActiveImage:
     def counts(self) -> dict[int, int]:
         """Estimation votes by class, as files hold them."""
         return sparse(self.votes[:-1], nobody=self.votes[-1])
+
+    @property
+    def partial(self) -> PartialVotes:
+        """All of its votes, as a journal holds them."""
+        return PartialVotes(
+            selection_counts=self.selection_counts, counts=self.counts, seconds=self.seconds
+        )
+
+    def set_votes(self, votes: PartialVotes) -> None:
+        """Take these votes in place of its own."""
+        num_classes = len(self.votes) - 1
+        self.selection = dense(votes.selection_counts, num_classes)
+        self.votes = dense(votes.counts, num_classes)
+        self.seconds = votes.seconds
 
     @property
     def drawn(self) -> int:

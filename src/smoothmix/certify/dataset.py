@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from torch import nn
+from torch import Tensor, nn
 
 from smoothmix._process.progress import OnProgress, Progress, ignore_progress
 from smoothmix._process.signals import Stopped
@@ -25,6 +25,7 @@ from smoothmix.certificates import (
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.settings import software_versions
+from smoothmix.certify.budget import BudgetProgress, EarlierVotes, UnreadImage, budget_rows
 from smoothmix.certify.engine import resolve_engine
 from smoothmix.certify.loop import DrawProgress, ImageToCertify, TimeLimit, certified_rows
 from smoothmix.certify.same_votes import require_same_votes
@@ -139,6 +140,7 @@ def file_settings(
     """
     certification = certification.in_whole_batches()
     certification.require_reach()
+    certification.require_budget_for(selection.images(len(dataset)))
     require(
         dataset.labelled or not certification.skip_wrong,
         "skip_wrong needs labels, and these images have none",
@@ -212,12 +214,17 @@ def certify_file(
             journal.remove_if_finished(set(writer.file_settings.indices))
     # Without a row there is no file to return, although votes were saved.
     if not path.exists():
-        raise unfinished(path)
+        raise unfinished(path, settings)
     return read(path)
 
 
-def unfinished(path: Path) -> Stopped:
+def unfinished(path: Path, settings: FileSettings) -> Stopped:
     """The message of a run whose time ran out before its first row."""
+    if settings.certification.budget is not None:
+        return Stopped(
+            f"{path}: the budget could not be spent in the time given, and rows are written once "
+            "it is; partial votes are saved, and the same command resumes them"
+        )
     return Stopped(
         f"{path}: the first image could not be finished in the time given, and rows are written in "
         "the order of the images; partial votes are saved, and the same command resumes them"
@@ -240,6 +247,17 @@ def certify_remaining(
     if remaining:
         require_same_votes(writer.path, writer.done, writer.file_settings, sampler, dataset)
     import_old_votes(writer.path, writer.file_settings, journal)
+    if settings.certification.budget is not None:
+        _spend_budget(
+            writer,
+            sampler,
+            dataset,
+            journal,
+            time_limit=time_limit,
+            on_progress=on_progress,
+            earlier=earlier,
+        )
+        return
     # Votes of other stopping rules could make an image stop later than in an undisturbed run; in
     # an extension that is what is wanted.
     partial = journal.read(any_rules=earlier is not None)
@@ -262,6 +280,57 @@ def certify_remaining(
         for row in rows:
             writer.append(row)
             report.row(row)
+
+
+def _spend_budget(
+    writer: Writer,
+    sampler: Sampler,
+    dataset: Dataset,
+    journal: Journal,
+    *,
+    time_limit: TimeLimit | None,
+    on_progress: OnProgress,
+    earlier: Mapping[int, Certificate] | None,
+) -> None:
+    """Append the rows that a file with a budget lacks, after drawing for all of its images."""
+    settings = writer.settings
+    if not writer.remaining:
+        return
+    certification = settings.certification
+    warn_of_doubts(certification.sigma, dataset)
+
+    def unread(index: int) -> UnreadImage:
+        def pixels() -> Tensor:
+            return _pixels(dataset, index, certification.noise)
+
+        return UnreadImage(index=index, label=int(dataset.labels[index]), read=pixels)
+
+    # All images, also those that have their rows: the draws of each depend on all the others.
+    images = [unread(index) for index in settings.indices]
+
+    def report(state: BudgetProgress) -> None:
+        on_progress(Progress(state.share * len(images), len(images), state.note))
+
+    rows = budget_rows(
+        sampler,
+        images,
+        certification,
+        draws=settings.budget_draws,
+        time_limit=time_limit,
+        earlier=EarlierVotes(
+            rows=earlier or {},
+            positions=journal.read_positions(),
+            spent=bool(writer.done),
+        ),
+        skip_rows=len(writer.done),
+        save=journal.append,
+        on_progress=report,
+    )
+    with closing(rows):
+        for row in rows:
+            writer.append(row)
+    if not writer.remaining:
+        on_progress(Progress(len(images), len(images)))
 
 
 @final
@@ -310,7 +379,13 @@ def _images(dataset: Dataset, indices: Sequence[int], noise: Noise) -> Iterator[
     """The images, each read when it is needed."""
     for index in indices:
         # One by one: images of a folder may not fit into memory.
-        (pixels,) = dataset.images([index])
-        check_images(pixels[None])
-        check_noise(pixels[None], noise, [index])
+        pixels = _pixels(dataset, index, noise)
         yield ImageToCertify(index=index, label=int(dataset.labels[index]), pixels=pixels)
+
+
+def _pixels(dataset: Dataset, index: int, noise: Noise) -> Tensor:
+    """The pixels of an image that can be certified."""
+    pixels = dataset.images([index])
+    check_images(pixels)
+    check_noise(pixels, noise, [index])
+    return pixels[0]

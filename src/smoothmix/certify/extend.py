@@ -23,7 +23,13 @@ from smoothmix.certificates.file import continued_records, read_by
 from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.output import real_output, require_output
 from smoothmix.certificates.partial import Journal
-from smoothmix.certificates.settings import FREE, differences, load_bound_settings, load_settings
+from smoothmix.certificates.settings import (
+    FREE,
+    RULES,
+    differences,
+    load_bound_settings,
+    load_settings,
+)
 from smoothmix.certify.dataset import (
     certify_remaining,
     file_settings,
@@ -33,10 +39,11 @@ from smoothmix.certify.dataset import (
 from smoothmix.certify.engine import engine_of_record
 from smoothmix.certify.loop import TimeLimit
 from smoothmix.certify.same_votes import require_same_votes
+from smoothmix.config import require
 from smoothmix.data import Dataset
 from smoothmix.errors import UsageError
 from smoothmix.inference.sampler import Sampler
-from smoothmix.stats.guarantees import GUARANTEE, Guarantee
+from smoothmix.stats.guarantees import Guarantee
 
 
 def extend_dataset(
@@ -115,7 +122,7 @@ def _extend(
         journal.remove_if_finished(set(settings.indices))
         return read(path)
     if not new.exists():
-        raise unfinished(new)
+        raise unfinished(new, settings)
     return read(new)
 
 
@@ -174,7 +181,23 @@ def _extended_settings(
         selection=Selection(skip=before.skip, maximum=before.images, shard=before.shard),
     )
     # All but the guarantee must be the same, or the votes of both would not belong together.
-    found = differences(before, after, free=(*FREE, GUARANTEE))
+    found = differences(before, after, free=(*FREE, *RULES))
     if found:
         raise UsageError(f"{old.path}: cannot be extended: {'; '.join(found)}")
+    _require_unspent(old, after)
     return replace(after, **continued_records(old.path, before, after))
+
+
+def _require_unspent(old: Certificates, settings: FileSettings) -> None:
+    """Refuse a budget that is less than what the file took already."""
+    limit = settings.budget_draws
+    if limit is None:
+        return
+    spent = 0
+    for row in old.rows:
+        spent += settings.guarantee.n0 + (row.n or 0)
+    require(
+        spent <= limit,
+        f"{old.path}: took {spent:,} draws already, and a budget counts all draws of a file: give "
+        f"a larger one than {limit:,}",
+    )

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import final
@@ -80,8 +80,12 @@ class DrawProgress:
     """Draws that this run has made, for these images and for finished ones."""
 
 
-def _ignore(anything: object) -> None:
+def ignore(anything: object) -> None:
     """The callback for callers that do not want to know."""
+
+
+def nothing() -> None:
+    """The callback without arguments that does nothing."""
 
 
 def certified_rows(
@@ -92,8 +96,8 @@ def certified_rows(
     time_limit: TimeLimit | None = None,
     earlier: Mapping[int, Certificate] | None = None,
     partial: Mapping[int, PartialVotes] | None = None,
-    save: SaveVotes = _ignore,
-    on_draws: Callable[[DrawProgress], None] = _ignore,
+    save: SaveVotes = ignore,
+    on_draws: Callable[[DrawProgress], None] = ignore,
 ) -> Generator[Certificate, None, None]:
     """The certificates of these images, in order; fewer if the time runs out.
 
@@ -102,14 +106,22 @@ def certified_rows(
     unfinished images about once per minute, when the time runs out, and when the run is asked to
     stop.
     """
+    unwritten: deque[ActiveImage] = deque()
+    limit = time_limit or TimeLimit()
     loop = _Loop(
-        sampler=sampler,
+        on_draws=on_draws,
         certification=certification,
-        limit=time_limit or TimeLimit(),
+        limit=limit,
         earlier=earlier or {},
         partial=partial or {},
-        save=save,
-        on_draws=on_draws,
+        unwritten=unwritten,
+        drawing=Drawing(
+            sampler=sampler,
+            n0=certification.guarantee.n0,
+            unwritten=unwritten,
+            save=save,
+            end=time.monotonic() + limit.seconds,
+        ),
     )
     return loop.rows(iter(images))
 
@@ -117,46 +129,38 @@ def certified_rows(
 @final
 @dataclass(kw_only=True)
 class _Loop:
-    """The images that have no row yet, and the clock."""
+    """The images that have no row yet, and when they have enough draws."""
 
-    sampler: Sampler
     certification: Certification
     limit: TimeLimit
     earlier: Mapping[int, Certificate]
     partial: Mapping[int, PartialVotes]
-    save: SaveVotes
+    unwritten: deque[ActiveImage]
+    """Images whose rows are not written yet, in order; those that have enough draws wait here."""
+    drawing: Drawing
     on_draws: Callable[[DrawProgress], None]
 
-    unwritten: deque[ActiveImage] = field(default_factory=deque)
-    """Images whose rows are not written yet, in order; those that have enough draws wait here."""
-    draws: int = 0
-    """Draws made in this run."""
-    out_of_time: bool = False
-    _end: float = field(init=False)
-    _saved_at: float = field(default_factory=time.monotonic)
-    _reported_at: float = field(default_factory=time.monotonic)
-
     def __post_init__(self) -> None:
-        self._end = time.monotonic() + self.limit.seconds
+        self.drawing.on_draws = self._report
 
     def rows(self, images: Iterator[ImageToCertify]) -> Generator[Certificate, None, None]:
         """Certify image after image, until all have a row or the time runs out."""
         limited = math.isfinite(self.limit.seconds)
         most_active = schedule.active_images(
-            self.certification, self.sampler.threads, limited=limited
+            self.certification, self.drawing.sampler.threads, limited=limited
         )
         images_left = True
         try:
             while images_left or self.unwritten:
-                self._save_if_due()
-                if self.out_of_time:
+                self.drawing.save_if_due()
+                if self.drawing.out_of_time:
                     return
                 # An image that has enough draws makes room for the next one at once.
                 room = self._room(most_active)
                 new = [self._activate(image) for image in islice(images, room)]
                 images_left = len(new) == room
                 self._select(new)
-                if self.out_of_time:
+                if self.drawing.out_of_time:
                     return
                 # Before drawing: resumed images may have enough already.
                 self._check()
@@ -165,16 +169,25 @@ class _Loop:
                     # Not before the caller has written it: a stop until then must save its votes.
                     self.unwritten.popleft()
                 self._draw()
-                if self.out_of_time:
+                if self.drawing.out_of_time:
                     return
         except STOP_EXCEPTIONS:
             # The next run resumes these draws, which may have taken hours for a large network.
-            self._save_before_exit()
+            self.drawing.save_before_exit()
             raise
 
     @property
     def _active(self) -> list[ActiveImage]:
         return [image for image in self.unwritten if image.active]
+
+    def _report(self) -> None:
+        """Report the draws of images without a row."""
+        state = DrawProgress(
+            active=len(self._active),
+            unwritten=sum(image.drawn for image in self.unwritten),
+            in_this_run=self.drawing.draws,
+        )
+        self.on_draws(state)
 
     def _room(self, most_active: int) -> int:
         """How many further images may be activated."""
@@ -185,7 +198,7 @@ class _Loop:
 
     def _activate(self, image: ImageToCertify) -> ActiveImage:
         """Start an image, with all the votes that it has."""
-        num_classes = self.sampler.num_classes
+        num_classes = self.drawing.sampler.num_classes
         earlier = self.earlier.get(image.index)
         active = ActiveImage(
             index=image.index,
@@ -202,9 +215,7 @@ class _Loop:
             if partial is None or partial.drawn < active.next_check:
                 partial = PartialVotes.of_row(earlier)
         if partial is not None:
-            active.selection = dense(partial.selection_counts, num_classes)
-            active.votes = dense(partial.counts, num_classes)
-            active.seconds = partial.seconds
+            active.set_votes(partial)
         # It is checked after as many draws as if it had never stopped.
         while active.next_check < active.drawn:
             active.next_check = self._next_check(active.next_check)
@@ -214,7 +225,7 @@ class _Loop:
     def _select(self, new: Sequence[ActiveImage]) -> None:
         """Make the selection draws of images that have none."""
         fresh = [image for image in new if not image.selection.any()]
-        self._count(fresh, Domain.SELECTION, [self.certification.guarantee.n0] * len(fresh))
+        self.drawing.count(fresh, Domain.SELECTION, [self.certification.guarantee.n0] * len(fresh))
         if self.certification.skip_wrong:
             for image in new:
                 image.active = image.selected == image.label
@@ -243,9 +254,30 @@ class _Loop:
         for image in active:
             if image.drawn == image.next_check:
                 image.next_check = self._next_check(image.drawn)
-        self._count(active, Domain.ESTIMATION, [image.next_check for image in active])
+        self.drawing.count(active, Domain.ESTIMATION, [image.next_check for image in active])
 
-    def _count(self, images: Sequence[ActiveImage], domain: Domain, stops: Sequence[int]) -> None:
+
+@final
+@dataclass(kw_only=True)
+class Drawing:
+    """Makes draws, and keeps the votes of images without a row safe while it does."""
+
+    sampler: Sampler
+    n0: int
+    unwritten: Collection[ActiveImage]
+    """Images whose rows are not written yet: their votes are saved."""
+    save: SaveVotes
+    on_draws: Callable[[], None] = nothing
+    """Called about once per second, and after every call of `count`."""
+    end: float = math.inf
+    """When to stop, by the monotonic clock."""
+    draws: int = 0
+    """Draws made in this run."""
+    out_of_time: bool = False
+    _saved_at: float = field(default_factory=time.monotonic)
+    _reported_at: float = field(default_factory=time.monotonic)
+
+    def count(self, images: Sequence[ActiveImage], domain: Domain, stops: Sequence[int]) -> None:
         """Add the votes of the draws up to these stops, and divide the time among the images."""
         if not images:
             return
@@ -289,43 +321,36 @@ class _Loop:
 
     def _is_report_due(self) -> bool:
         now = time.monotonic()
-        return now >= self._end or now - self._reported_at > SECONDS_BETWEEN_REPORTS
+        return now >= self.end or now - self._reported_at > SECONDS_BETWEEN_REPORTS
 
     def _report(self, draws: int) -> None:
         """Report new draws, and save votes if that is due."""
         self.draws += draws
-        unwritten = sum(image.drawn for image in self.unwritten)
-        self.on_draws(
-            DrawProgress(active=len(self._active), unwritten=unwritten, in_this_run=self.draws)
-        )
+        self.on_draws()
         self._reported_at = time.monotonic()
-        self._save_if_due()
+        self.save_if_due()
 
-    def _save_if_due(self) -> None:
+    def save_if_due(self) -> None:
         """Notice that the time has run out; save the votes then, and about once per minute."""
         now = time.monotonic()
-        self.out_of_time = now >= self._end
+        self.out_of_time = now >= self.end
         if self.out_of_time or now - self._saved_at > SECONDS_BETWEEN_SAVES:
-            self._save_votes()
+            self.save_votes()
             self._saved_at = now
 
-    def _save_before_exit(self) -> None:
+    def save_before_exit(self) -> None:
         """Save the votes; a failure is a warning, since the reason of the exit matters more."""
         try:
-            self._save_votes()
+            self.save_votes()
         except SmoothmixError as error:
             warnings.warn(str(error), stacklevel=2)
 
-    def _save_votes(self) -> None:
+    def save_votes(self) -> None:
         votes = {}
         for image in self.unwritten:
             # A selection that was cut off by the end of the time is made again.
-            if image.selection.sum() == self.certification.guarantee.n0:
-                votes[image.index] = PartialVotes(
-                    selection_counts=image.selection_counts,
-                    counts=image.counts,
-                    seconds=image.seconds,
-                )
+            if image.selection.sum() == self.n0:
+                votes[image.index] = image.partial
         if votes:
             self.save(votes)
 

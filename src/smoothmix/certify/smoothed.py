@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothmix.certificates import Certification
+from smoothmix.certificates import Certificate, Certification
 from smoothmix.certificates.seeds import Seed, generator_key, require_any_seed
+from smoothmix.certify.budget import UnreadImage, budget_rows
 from smoothmix.certify.certified import Certified, as_tensors
 from smoothmix.certify.loop import ImageToCertify, certified_rows
 from smoothmix.certify.request import Request, image_numbers, seed_or_fresh, timed_guarantee
@@ -42,6 +43,7 @@ from smoothmix.models.outputs import Output, with_output
 from smoothmix.models.outside import forwards_at_once
 from smoothmix.noise import GRID, GridNoise, Noise, make_noise
 from smoothmix.noise.streams import Domain
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.binomial import predicted, require_enough_to_predict
 from smoothmix.stats.guarantees import Guarantee
@@ -274,6 +276,7 @@ class Smoothed:
         index: Sequence[int] | None = None,
         stopping: Stopping | None = None,
         guarantee: Guarantee | None = None,
+        budget: Budget | None = None,
     ) -> Certified:
         """Class and certified L2 radius of each image; each is wrong with chance at most alpha.
 
@@ -284,6 +287,9 @@ class Smoothed:
         `Stopping(radii=(0.5,))`, each gets only those it needs and at most `stopping.max_draws`,
         under the anytime guarantee; n must then be left out. A `guarantee`, such as `FixedDraws()`,
         your own, or that of a file, decides all of this in place of n0, n, alpha and stopping.
+
+        A `budget` for all images together, such as `Budget(draws=1_000_000)`, lets them take turns
+        by expected gain in what it is for. It goes with `stopping` or a guarantee `Anytime`.
 
         Noise comes from the operating system's entropy unless a seed is given. `index` numbers the
         images for the noise (0, 1, ... by default): an image gets the same votes in any batch under
@@ -307,6 +313,7 @@ class Smoothed:
             index=index,
             stopping=stopping,
             guarantee=guarantee,
+            budget=budget,
         )
         if request.seconds is not None:
             with self.resident(images.shape[1:]) as resident:
@@ -325,6 +332,7 @@ class Smoothed:
         index: Sequence[int] | None = None,
         stopping: Stopping | None = None,
         guarantee: Guarantee | None = None,
+        budget: Budget | None = None,
     ) -> Certified:
         """The same as `certify`, in a thread: the event loop goes on meanwhile."""
         return await asyncio.to_thread(
@@ -338,6 +346,7 @@ class Smoothed:
             index=index,
             stopping=stopping,
             guarantee=guarantee,
+            budget=budget,
         )
 
     def request(
@@ -352,6 +361,7 @@ class Smoothed:
         index: Sequence[int] | None,
         stopping: Stopping | None,
         guarantee: Guarantee | None,
+        budget: Budget | None = None,
     ) -> Request:
         """The arguments of `certify` after all checks."""
         drawn_with = seed_or_fresh(seed)
@@ -364,8 +374,14 @@ class Smoothed:
             noise=self.distribution,
             seed=drawn_with,
             batch=self.batch,
+            budget=budget,
         )
         certification.require_reach()
+        certification.require_budget_for(len(images))
+        require(
+            budget is None or seconds is None,
+            "a budget and seconds do not go together: a budget has hours of its own",
+        )
         return Request(
             images=self._checked(images),
             numbers=image_numbers(index, images),
@@ -383,7 +399,7 @@ class Smoothed:
         shape = request.images.shape[1:]
         with self.open(shape, seed=request.seed) as sampler:
             checked_positions(sampler.network, shape, request.certification)
-            rows = list(certified_rows(sampler, batch, request.certification))
+            rows = list(_rows(sampler, batch, request.certification))
         on_grid = isinstance(self.distribution, GridNoise)
         return as_tensors(rows, self.num_classes, request.seed, on_grid=on_grid)
 
@@ -436,3 +452,21 @@ class Smoothed:
         for doubt in found:
             warnings.warn(doubt, stacklevel=4)
         return images
+
+
+def _rows(
+    sampler: Sampler, images: Sequence[ImageToCertify], certification: Certification
+) -> Iterator[Certificate]:
+    """The certificates of these images, with a budget or without."""
+    if certification.budget is None:
+        return certified_rows(sampler, images, certification)
+
+    def unread(image: ImageToCertify) -> UnreadImage:
+        return UnreadImage(index=image.index, label=image.label, read=lambda: image.pixels)
+
+    return budget_rows(
+        sampler,
+        [unread(image) for image in images],
+        certification.in_whole_batches(),
+        draws=certification.budget.draws,
+    )

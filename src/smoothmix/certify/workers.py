@@ -91,6 +91,7 @@ def certify_together(
         "the network draws random numbers, so that nothing shows whether all shards ran the same "
         "one: certify it with one process, without --shard",
     )
+    _require_budget_of_shards(path, settings, world)
     numbers: tuple[int, ...] = ()
     requested = None
     if shards:
@@ -111,6 +112,24 @@ def certify_together(
         on_progress=on_progress,
     )
     return worker.work()
+
+
+def _require_budget_of_shards(path: Path, settings: FileSettings, world: World) -> None:
+    """Refuse budgets that cannot be divided among shards."""
+    budget = settings.certification.budget
+    if budget is None:
+        return
+    require(
+        budget.hours is None or world.alone,
+        "a budget of hours is the time of one process: start it without torchrun, or give each "
+        "process a shard of its own, such as --shard 1/2",
+    )
+    complete = rows_in(path) >= len(settings.indices)
+    require(
+        complete or not rows_in(path),
+        f"{path}: was begun as one file, whose budget is not divided among shards: finish it with "
+        "one process and without --shard",
+    )
 
 
 def _chosen_shards(run: ShardedRun, numbers: Sequence[int], world: World) -> tuple[Shard, ...]:
@@ -239,5 +258,5 @@ class _Worker:
         if remaining and not worked and self._has_time():
             raise InUseError(f"{remaining[0].path}: another smoothmix process is writing it")
         if remaining and not any(rows_in(shard.path) for shard in self.chosen):
-            raise unfinished(self.run.path)
+            raise unfinished(self.run.path, self.run.settings)
         return Outcome(None, tuple(sorted(self.chosen)), self.run.unfinished)

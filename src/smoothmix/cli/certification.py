@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from smoothmix.certify.workers import Outcome
     from smoothmix.cli.models import LoadedNetwork
     from smoothmix.data import Dataset
+    from smoothmix.stats.allocation import Budget, Goal
     from smoothmix.stats.guarantees import Guarantee, GuaranteeOptions
 
 ANYTIME = AnytimeOptions()
@@ -66,6 +67,48 @@ def chosen_guarantee(
     return kind.from_options(options)
 
 
+def chosen_budget(mode: str, anytime: AnytimeOptions) -> Budget | None:
+    """The budget that the options ask for, if any; modes with a fixed number of draws have none."""
+    from smoothmix.stats.allocation import Budget
+    from smoothmix.stats.guarantees import GUARANTEES, Anytime
+
+    if anytime.budget is None and anytime.hours is None:
+        require(anytime.goal is None, "--goal goes with --budget or --hours")
+        return None
+    require(
+        GUARANTEES[mode] is Anytime,
+        "--budget and --hours go with --mode anytime: they give images draws by their votes so "
+        f"far, and in mode {mode} the number of draws must not depend on the votes",
+    )
+    require(
+        anytime.seconds_per_image is None,
+        "--seconds-per-image goes without a budget for all images: leave one of them out",
+    )
+    goal: Goal = "acr"
+    if anytime.goal is not None:
+        goal = anytime.goal
+    elif anytime.radii:
+        goal = "accuracy"
+    return Budget(draws=anytime.budget, hours=anytime.hours, goal=goal)
+
+
+def note_on_budget(certification: Certification, *, labelled: bool) -> None:
+    """Tell the user what a budget may waste, and what will not come out the same again."""
+    budget = certification.budget
+    if budget is None:
+        return
+    if labelled and not certification.skip_wrong:
+        echo(
+            "note: the budget is also spent on images that are misclassified, which gain nothing; "
+            "--skip-wrong spends no draws on those whose selected class is wrong, and records that"
+        )
+    if not budget.reproducible:
+        echo(
+            "note: how far --hours go depends on the machine: another run may get other votes; "
+            "--budget gives the same each time"
+        )
+
+
 def _resumed_foresight(path: Path, *, extend: bool) -> float | None:
     """The level of foresight of the file that is resumed: earlier versions had none."""
     from smoothmix.certificates.existing import existing_settings
@@ -105,11 +148,12 @@ def chosen_seed(options: SeedOptions, path: Path, *, is_shard: bool) -> Seed:
     return seed
 
 
-def note_without_rules(guarantee: Guarantee) -> None:
+def note_without_rules(certification: Certification) -> None:
     """Tell the user if mode anytime has nothing to stop for, where it only costs radius."""
     from smoothmix.stats.guarantees import Anytime
 
-    if not isinstance(guarantee, Anytime):
+    guarantee = certification.guarantee
+    if not isinstance(guarantee, Anytime) or certification.budget is not None:
         return
     if not guarantee.stopping.has_rules:
         echo(

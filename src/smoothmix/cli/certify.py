@@ -15,9 +15,11 @@ from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.certification import (
     certify_with_progress,
+    chosen_budget,
     chosen_guarantee,
     chosen_seed,
     file_name,
+    note_on_budget,
     note_without_rules,
     require_in_reach,
     require_same_images,
@@ -130,12 +132,15 @@ def certify(
         stop_abstaining=stop_abstaining,
         radii=parse_numbers(anytime.radii),
         tolerance=anytime.tolerance,
+        min_gain=anytime.min_gain,
         max_draws=anytime.max_draws,
         foresight=anytime.foresight,
     )
+    budget = chosen_budget(mode, anytime)
     certification = Certification(
         sigma=choose_sigma(loaded, network.sigma),
         guarantee=chosen_guarantee(mode, options, anytime, path),
+        budget=budget,
         batch=network.batch,
         precision=network.precision,
         skip_wrong=skip_wrong,
@@ -144,7 +149,8 @@ def certify(
     noise = choose_noise(network, dataset, path=path)
     certification = replace(certification, noise=noise)
     require_in_reach(certification, radius, path)
-    note_without_rules(certification.guarantee)
+    note_without_rules(certification)
+    note_on_budget(certification, labelled=dataset.labelled)
     if anytime.extend:
         require_same_images(path, selection, network)
     # After all checks: a new secret seed is written to a file.

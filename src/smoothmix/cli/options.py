@@ -250,6 +250,22 @@ class AnytimeOptions:
     tolerance: float | None = None
     """Stop once more draws could raise the certified radius by no more than this (mode anytime)."""
 
+    min_gain: float | None = None
+    """Stop once 1,000 further draws are expected to raise the certified radius by less than this,
+    such as 0.01: for the average certified radius (mode anytime)."""
+
+    budget: int | None = None
+    """Draws for all images together, such as 20000000: they take turns by expected gain, and those
+    left without draws get radius 0. Rows are written at the end (mode anytime)."""
+
+    hours: float | None = None
+    """Time for the draws of all images together, in place of --budget or with it; how far it goes
+    is not reproducible (mode anytime)."""
+
+    goal: Literal["accuracy", "acr"] | None = None
+    """What the budget is for: accuracy, at --radii, or acr, the average certified radius; by
+    default accuracy if --radii are given (mode anytime)."""
+
     max_draws: int | None = None
     """Draws after which an image is stopped early, rounded up to whole batches; by default --n
     (mode anytime)."""

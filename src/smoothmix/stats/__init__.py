@@ -1,5 +1,6 @@
 """Guarantees, and the bounds and tests they are made of: pure functions of counts. No torch."""
 
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.binomial import NOBODY
 from smoothmix.stats.guarantees import (
@@ -15,6 +16,7 @@ __all__ = [
     "GUARANTEES",
     "NOBODY",
     "Anytime",
+    "Budget",
     "FixedDraws",
     "Guarantee",
     "GuaranteeOptions",

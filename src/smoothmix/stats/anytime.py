@@ -38,14 +38,20 @@ from smoothmix.stats.search import TINY, largest_refuted
 FORESIGHT = 0.02
 """The usual level of foresight: `benchmarks/anytime_draws.py` shows what it saves and costs."""
 
+LOOK_AHEAD = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)
+"""Further draws that `min_gain` looks ahead by, as multiples of the draws so far."""
+
+MIDDLES = (1 / 6, 1 / 2, 5 / 6)
+"""Quantiles of the posterior that stand for a third of it each."""
+
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
     """When an image has had enough draws.
 
-    That is once `radii` and `tolerance`, where given, are both met, or `max_draws` are spent. With
-    neither, every image gets `max_draws`. No rule affects the guarantee.
+    That is once all of `radii`, `tolerance` and `min_gain` that are given are met, or `max_draws`
+    are spent. With none, every image gets `max_draws`. No rule affects the guarantee.
 
     >>> Stopping(radii=(0.25, 0.5), tolerance=0.05).max_draws
     100000
@@ -56,6 +62,10 @@ class Stopping:
 
     tolerance: float | None = None
     """The radius must be this close to what it can become, or abstention be certain."""
+
+    min_gain: float | None = None
+    """1,000 further draws must be expected to raise the radius by less than this on average, over
+    any number of draws ahead: the rule for the average certified radius."""
 
     max_draws: int = 100_000
     """Estimation draws after which drawing for an image stops."""
@@ -84,6 +94,10 @@ class Stopping:
             _require_number("tolerance", self.tolerance)
             positive = 0 < self.tolerance < math.inf
             require(positive, f"tolerance must be positive, got {self.tolerance}")
+        if self.min_gain is not None:
+            _require_number("min_gain", self.min_gain)
+            positive = 0 < self.min_gain < math.inf
+            require(positive, f"min_gain must be positive, got {self.min_gain}")
         possible = all(math.isfinite(radius) and radius >= 0 for radius in radii)
         require(possible, f"radii must be zero or more, got {list(radii)}")
         # Equal rules compare equal in whatever order they were given, and as a file returns them.
@@ -98,6 +112,11 @@ class Stopping:
     @property
     def has_rules(self) -> bool:
         """Whether anything but `max_draws` can end the draws of an image."""
+        return self.can_foresee or self.min_gain is not None
+
+    @property
+    def can_foresee(self) -> bool:
+        """Whether there is anything that foresight could give up."""
         return bool(self.radii) or self.tolerance is not None
 
 
@@ -191,7 +210,9 @@ def decided(
     radii that `max_draws` cannot reach, or hardly can. The rules are:
 
     - radii: for each, L suffices, or U does not;
-    - tolerance: the radii of U and L differ by no more, or U <= 1/2: abstention is certain.
+    - tolerance: the radii of U and L differ by no more, or U <= 1/2: abstention is certain;
+    - min_gain: the `expected_growth` of the radius per 1,000 draws is less, whether one looks ahead
+      by a quarter of the draws so far or by all that are left.
 
     >>> rules = Stopping(radii=(0.5,))
     >>> votes, before = [780, 840, 900], [78, 84, 90]
@@ -226,6 +247,12 @@ def decided(
         highest = -noise.signed_radius(np.minimum(remainder, 0.5), sigma=sigma)
         gain = highest - noise.signed_radius(low, sigma=sigma)
         met &= (gain <= stopping.tolerance) | (remainder >= 0.5)
+    if stopping.min_gain is not None:
+        ahead = np.minimum(np.multiply.outer(LOOK_AHEAD, np.maximum(draws, 1)), np.maximum(left, 1))
+        growth = expected_growth(
+            votes, draws, k0=before, n0=drawn, ahead=ahead, alpha=alpha, sigma=sigma, noise=noise
+        )
+        met &= (1000 * growth / ahead).max(axis=0) < stopping.min_gain
     return np.asarray(spent | met)
 
 
@@ -268,6 +295,39 @@ def hopeful_votes(
     share = betaincinv(mean * share_size, (1 - mean) * share_size, 1 - foresight)
     likely = np.minimum(np.ceil(share * draws_left), draws_left)
     return np.where(several, likely, remaining)
+
+
+def expected_growth(
+    k: ArrayLike,
+    n: ArrayLike,
+    *,
+    k0: ArrayLike,
+    n0: ArrayLike,
+    ahead: ArrayLike,
+    alpha: float,
+    sigma: float,
+    noise: Noise = GAUSSIAN,
+) -> Floats:
+    """How much the certified radius is expected to grow by the draws `ahead`.
+
+    It is the mean over equally likely values of p_A, the middles of thirds of the posterior
+    distribution of `hopeful_votes`, with votes in proportion.
+
+    >>> growth = expected_growth(990, 1000, k0=99, n0=100, ahead=[1000, 9000], alpha=0.001, sigma=1)
+    >>> growth.round(3).tolist()
+    [0.105, 0.264]
+    """
+    votes, draws, before, drawn = np.broadcast_arrays(*_counts(k, n, k0, n0))
+    further = np.asarray(ahead, dtype=np.float64)
+    a = votes + before + 0.5
+    b = draws - votes + drawn - before + 0.5
+    now = noise.radius(_bounds(votes, draws, before, drawn, alpha=alpha), sigma=sigma)
+    # One search for all outcomes, along a new first axis.
+    middles = np.reshape(MIDDLES, (len(MIDDLES),) + (1,) * np.broadcast(votes, further).ndim)
+    p = betaincinv(a, b, middles)
+    outcomes = np.broadcast_arrays(votes + p * further, draws + further, before, drawn)
+    later = noise.radius(_bounds(*outcomes, alpha=alpha), sigma=sigma)
+    return np.asarray(later.mean(axis=0) - now)
 
 
 def next_total(n: int, *, batch: int, max_draws: int, growth: float = 1.05) -> int:

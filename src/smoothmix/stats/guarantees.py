@@ -76,6 +76,7 @@ class GuaranteeOptions:
     stop_abstaining: bool = False
     radii: tuple[float, ...] = ()
     tolerance: float | None = None
+    min_gain: float | None = None
     max_draws: int | None = None
     foresight: float | None = None
 
@@ -94,6 +95,7 @@ class GuaranteeOptions:
 MODE_OF_OPTION: Mapping[str, str] = {
     "radii": "anytime",
     "tolerance": "anytime",
+    "min_gain": "anytime",
     "max_draws": "anytime",
     "foresight": "anytime",
     "stop_abstaining": "exact",
@@ -381,6 +383,8 @@ class Anytime(Guarantee):
             rules.append(f"radii {radii} decided")
         if self.stopping.tolerance is not None:
             rules.append(f"the radius within {self.stopping.tolerance:g}")
+        if self.stopping.min_gain is not None:
+            rules.append(f"{self.stopping.min_gain:g} or more radius per 1,000 draws")
         rules.append(f"at most {self.max_draws:,} draws")
         words = f"{self.mode}, {' and '.join(rules)}"
         if self.stopping.foresight > 0:
@@ -456,7 +460,9 @@ class Anytime(Guarantee):
             found["radii"] = ",".join(f"{radius:g}" for radius in self.stopping.radii)
         if self.stopping.tolerance is not None:
             found["tolerance"] = self.stopping.tolerance
-        if self.stopping.has_rules:
+        if self.stopping.min_gain is not None:
+            found["min_gain"] = self.stopping.min_gain
+        if self.stopping.can_foresee:
             found["foresight"] = self.stopping.foresight
         return found
 
@@ -469,13 +475,18 @@ class Anytime(Guarantee):
         max_draws = options.n
         if options.max_draws is not None:
             max_draws = options.max_draws
-        stopping = Stopping(radii=options.radii, tolerance=options.tolerance, max_draws=max_draws)
+        stopping = Stopping(
+            radii=options.radii,
+            tolerance=options.tolerance,
+            min_gain=options.min_gain,
+            max_draws=max_draws,
+        )
         foresight = options.foresight
         if foresight is None:
-            # Without rules there is nothing to foresee.
-            foresight = FORESIGHT if stopping.has_rules else 0.0
+            # Without such rules there is nothing to foresee.
+            foresight = FORESIGHT if stopping.can_foresee else 0.0
         require(
-            stopping.has_rules or foresight == 0,
+            stopping.can_foresee or foresight == 0,
             "--foresight goes with --radii or --tolerance: it foresees what they ask for",
         )
         stopping = replace(stopping, foresight=foresight)
