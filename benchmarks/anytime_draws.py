@@ -1,5 +1,7 @@
 """How many draws mode anytime saves, on votes simulated from the p_A that published logs imply.
 
+The second table is about budgets for the whole run, which images share by expected gain.
+
 python -m benchmarks.anytime_draws FOLDER       # the folder of published logs, with mnist/ in it
 python -m benchmarks.anytime_draws FOLDER 10    # the same on every tenth image
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from scipy.special import ndtr
 
 from smoothmix.analysis import measure
 from smoothmix.noise import GAUSSIAN
+from smoothmix.stats.allocation import Allocator, Goal
 from smoothmix.stats.anytime import FORESIGHT, Stopping
 from smoothmix.stats.binomial import lower_bound
 from smoothmix.stats.guarantees import Anytime, FixedDraws, SelectedVotes
@@ -29,6 +33,10 @@ LOGS = {
     "SmoothMix, sigma 1.00": ("mnist/smoothmix/smix_1.0_8_m1/tau_5.0/num_4/0/noise_1.0", 1.0),
 }
 TABLE = tuple(0.25 * k for k in range(12))
+
+
+SHARES = (0.1, 0.05)
+"""Budgets, as shares of N draws for every image."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +112,14 @@ def rules_for(table: tuple[float, ...]) -> dict[str, Stopping]:
     rules = {
         "radius 0.5": Stopping(radii=(0.5,), max_draws=N),
         "all radii of the table": Stopping(radii=table, max_draws=N),
+        "gain 0.003 per 1,000 draws": Stopping(min_gain=0.003, max_draws=N),
         "tolerance 0.05": Stopping(tolerance=0.05, max_draws=N),
     }
     found = {}
     for name, rule in rules.items():
         found[name] = rule
-        found[f"{name}, foresight"] = replace(rule, foresight=FORESIGHT)
+        if rule.can_foresee:
+            found[f"{name}, foresight"] = replace(rule, foresight=FORESIGHT)
     found["none"] = Stopping(max_draws=N)
     return found
 
@@ -144,6 +154,121 @@ def saved(folder: Path, *, skip: int) -> Iterator[Saved]:
             )
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a budget certifies, beside n draws for every image."""
+
+    log: str
+    goal: Goal
+    share: float
+    """Of N draws for every image."""
+    by_label: bool
+    """Whether images that the log says are wrong get no draws."""
+    draws: float
+    """Mean over images, selection draws included."""
+    points: float
+    """Mean loss of certified accuracy over the radii of the table, in percentage points."""
+    points_before_last: float
+    """The same without the last radius."""
+    worst: float
+    """The largest loss before the last radius."""
+    acr: float
+    exact_acr: float
+    same_draws_acr: float
+    """ACR of mode exact with n set to these mean draws."""
+    without: int
+    """Images that got no draws."""
+
+
+def allocate(
+    p: NDArray[np.float64],
+    sigma: float,
+    guarantee: Anytime,
+    goal: Goal,
+    *,
+    budget: int,
+    eligible: NDArray[np.bool_] | None = None,
+    seed: int = 0,
+) -> Allocator:
+    """Spend a budget, by the rounds of a real run."""
+    rng = np.random.default_rng(seed)
+    allocator = Allocator(
+        guarantee,
+        GAUSSIAN,
+        sigma=sigma,
+        batch=BATCH,
+        goal=goal,
+        selection_votes=rng.binomial(guarantee.n0, p),
+        eligible=eligible,
+    )
+    while blocks := allocator.plan(budget - allocator.spent):
+        positions = np.array([block.position for block in blocks])
+        stops = np.array([block.stop for block in blocks])
+        more = rng.binomial(stops - allocator.draws[positions], p[positions])
+        allocator.add(positions.tolist(), allocator.votes[positions] + more, stops)
+    return allocator
+
+
+def spent(folder: Path, *, skip: int) -> Iterator[Spent]:
+    """Every log with every goal and budget, on every `skip`-th image."""
+    for name, (path, sigma) in LOGS.items():
+        p, correct = probabilities(folder / path, sigma)
+        p, correct = p[::skip], correct[::skip]
+        exact = exact_radii(p, sigma, n=N) * correct
+        table = tuple(r for r in TABLE if r < FIXED.largest_radius(GAUSSIAN, sigma=sigma))
+        rules: dict[Goal, Stopping] = {
+            "accuracy": Stopping(radii=table, max_draws=N, foresight=FORESIGHT),
+            "acr": Stopping(max_draws=N),
+        }
+        for (goal, stopping), share, by_label in product(rules.items(), SHARES, (False, True)):
+            guarantee = Anytime(stopping, n0=FIXED.n0, alpha=FIXED.alpha)
+            allocator = allocate(
+                p,
+                sigma,
+                guarantee,
+                goal,
+                budget=int(share * N * len(p)),
+                eligible=correct if by_label else None,
+            )
+            selection = np.full(len(p), FIXED.n0)
+            votes = (allocator.votes, allocator.draws, allocator.selection_votes, selection)
+            bounds = guarantee.lower_bound(SelectedVotes(*votes))
+            counted = GAUSSIAN.radius(bounds, sigma=sigma) * correct
+            draws = allocator.spent / len(p)
+            lost = []
+            for radius in table:
+                lost.append(100 * float((exact >= radius).mean() - (counted >= radius).mean()))
+            same_draws = exact_radii(p, sigma, n=round(draws)) * correct
+            yield Spent(
+                log=name,
+                goal=goal,
+                share=share,
+                by_label=by_label,
+                draws=draws,
+                points=float(np.mean(lost)),
+                points_before_last=float(np.mean(lost[:-1])),
+                worst=max(lost[:-1]),
+                acr=float(counted.mean()),
+                exact_acr=float(exact.mean()),
+                same_draws_acr=float(same_draws.mean()),
+                without=int((allocator.draws == 0).sum()),
+            )
+
+
+def show_budgets(folder: Path, skip: int) -> None:
+    """Print the table of budgets."""
+    lost = f"{'points lost':>12} {'before last':>12} {'at most':>8}"
+    acrs = f"{'ACR':>8} {'exact':>8} {'same draws':>11}"
+    print(f"{'log':22} {'budget':34} {'draws':>9} {lost} {acrs} {'without':>8}")
+    for s in spent(folder, skip=skip):
+        budget = f"{s.share:g} of all draws, {s.goal}"
+        if s.by_label:
+            budget += ", by label"
+        lost = f"{s.points:12.2f} {s.points_before_last:12.2f} {s.worst:8.2f}"
+        acrs = f"{s.acr:8.4f} {s.exact_acr:8.4f} {s.same_draws_acr:11.4f}"
+        print(f"{s.log:22} {budget:34} {s.draws:9.0f} {lost} {acrs} {s.without:8}", flush=True)
+
+
 def main(folder: Path, skip: int) -> None:
     lost = f"{'points lost':>12} {'before last':>12}"
     acrs = f"{'ACR':>8} {'exact':>8} {'same draws':>11}"
@@ -153,6 +278,8 @@ def main(folder: Path, skip: int) -> None:
         acrs = f"{s.acr:8.4f} {s.exact_acr:8.4f} {s.same_draws_acr:11.4f}"
         numbers = f"{s.draws:9.0f} {s.fewer:6.1f}x {lost} {acrs}"
         print(f"{s.log:22} {s.rule:34} {numbers}", flush=True)
+    print()
+    show_budgets(folder, skip)
 
 
 if __name__ == "__main__":

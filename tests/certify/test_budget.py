@@ -34,7 +34,7 @@ from tests.conftest import ROOT
 from tests.helpers.certification import journals, without_time
 
 IMAGES = 12
-BUDGET = Budget(draws=60_000)
+BUDGET = Budget(draws=12_000)
 HOW = Certification(
     sigma=0.5,
     guarantee=Anytime(Stopping(radii=(0.5, 1.0), max_draws=20_480, foresight=0.02)),
@@ -43,8 +43,9 @@ HOW = Certification(
 
 
 def images() -> MemoryDataset:
-    """Greys with radii around and beyond those asked for; the first two are mislabelled."""
-    radii = np.linspace(0.3, 1.3, IMAGES, dtype=np.float32)
+    """Greys with radii just around the first one asked for; the first two are mislabelled."""
+    near = np.linspace(0.44, 0.52, IMAGES - 3)
+    radii = np.concatenate([[1.5], near, [0.2, 1.5]]).astype(np.float32)
     pixels = np.broadcast_to((0.5 + radii / 4)[:, None, None, None], (IMAGES, 1, 4, 4)).copy()
     labels = np.ones(IMAGES, dtype=np.int64)
     labels[:2] = 0
@@ -83,8 +84,8 @@ def test_every_image_gets_a_row_and_the_budget_is_spent_where_it_decides(
     assert BUDGET.draws - 256 < spent(whole) <= BUDGET.draws
     assert verify(whole).ok
     draws = np.array([row.n for row in whole.rows])
-    # Images next to a radius take most draws, those far from both the least.
-    assert draws[2] > 4 * draws[-1]
+    # Images next to the radius take most draws, those far from it the least.
+    assert draws[1:-2].mean() > 2 * draws[-2:].mean()
     assert not journals(whole.path)
 
 
@@ -94,11 +95,11 @@ def test_the_file_records_the_budget_and_is_not_continued_with_another(tmp_path:
     assert file.settings is not None
     assert file.settings.certification.budget == BUDGET
     text = path.with_suffix(".toml").read_text()
-    assert '[budget]\ndraws = 60000\ngoal = "accuracy"\n' in text
-    other = replace(HOW, budget=Budget(draws=70_000))
-    with pytest.raises(UsageError, match=r"budget is budget 60,000 draws .* --extend"):
+    assert '[budget]\ndraws = 12000\ngoal = "accuracy"\n' in text
+    other = replace(HOW, budget=Budget(draws=13_000))
+    with pytest.raises(UsageError, match=r"budget is budget 12,000 draws .* --extend"):
         certify(path, other)
-    with pytest.raises(UsageError, match=r"budget is budget 60,000 draws .* there and none here"):
+    with pytest.raises(UsageError, match=r"budget is budget 12,000 draws .* there and none here"):
         certify(path, replace(HOW, budget=None))
     with pytest.raises(UsageError, match="images is 12 there and 6 here"):
         certify(path, selection=Selection(maximum=6))
@@ -133,12 +134,11 @@ def die(path: str, appends: int) -> None:
     certify(Path(path))
 
 
-@pytest.mark.parametrize("appends", [3, 100])
 def test_a_killed_run_takes_the_same_decisions_again(
-    appends: int, whole: Certificates, tmp_path: Path, drawn: list[int]
+    whole: Certificates, tmp_path: Path, drawn: list[int]
 ) -> None:
     path = tmp_path / "a.tsv"
-    script = f"import tests.certify.test_budget as here; here.die({str(path)!r}, {appends})"
+    script = f"import tests.certify.test_budget as here; here.die({str(path)!r}, 40)"
     killed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not path.exists(), "rows are written at the end"
@@ -171,7 +171,7 @@ def test_little_time_saves_votes_and_the_next_run_resumes_them(
         certify(path, time_limit=TimeLimit(seconds=0.02))
     for _ in range(500):
         try:
-            certify(path, time_limit=TimeLimit(seconds=0.1))
+            certify(path, time_limit=TimeLimit(seconds=0.5))
         except Stopped:
             continue
         break
@@ -184,7 +184,7 @@ def test_hours_end_a_run_and_every_image_has_its_row(tmp_path: Path) -> None:
     assert [row.n for row in little.rows] == [0] * IMAGES
     assert [(row.predict, row.radius) for row in little.rows] == [(-1, 0.0)] * IMAGES
     assert verify(little).ok
-    some = certify(tmp_path / "b.tsv", replace(HOW, budget=Budget(hours=0.1 / 3600)))
+    some = certify(tmp_path / "b.tsv", replace(HOW, budget=Budget(hours=0.05 / 3600)))
     assert len(some.rows) == IMAGES
     assert verify(some).ok
     # Enough time: the run ends once nothing is left to gain.
@@ -206,10 +206,10 @@ def test_no_draws_go_to_wrong_images_where_that_is_recorded(
 
 def test_a_file_with_more_draws_than_its_budget_does_not_verify(whole: Certificates) -> None:
     assert whole.settings is not None
-    less = replace(whole.settings.certification, budget=Budget(draws=50_000))
+    less = replace(whole.settings.certification, budget=Budget(draws=10_000))
     settings = replace(whole.settings, certification=less, has_digests=False)
     edited = replace(whole, settings=settings, digests=None)
-    problem = f"has {spent(whole):,} draws in all, more than its budget of 50,000"
+    problem = f"has {spent(whole):,} draws in all, more than its budget of 10,000"
     assert problem in verify(edited).problems
 
 
@@ -218,7 +218,7 @@ def test_each_shard_has_its_share_and_they_merge(tmp_path: Path) -> None:
     for number in (1, 2):
         path = tmp_path / f"{number}.tsv"
         shards.append(certify(path, selection=Selection(shard=f"{number}/2")))
-        assert 30_000 - 256 < spent(shards[-1]) <= 30_000
+        assert 6_000 - 256 < spent(shards[-1]) <= 6_000
     merged = merge(shards)
     assert verify(merged).ok
     assert len(merged.rows) == IMAGES
@@ -226,12 +226,12 @@ def test_each_shard_has_its_share_and_they_merge(tmp_path: Path) -> None:
 
 def test_a_larger_budget_extends_a_file_and_none_draws_for_each_image(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
-    before = certify(path, replace(HOW, budget=Budget(draws=20_000)))
+    before = certify(path, replace(HOW, budget=Budget(draws=6_000)))
     with pytest.raises(UsageError, match="a budget counts all draws of a file"):
-        extend_dataset(IsBright(), images(), replace(HOW, budget=Budget(draws=10_000)), path=path)
+        extend_dataset(IsBright(), images(), replace(HOW, budget=Budget(draws=5_000)), path=path)
     longer = extend_dataset(IsBright(), images(), HOW, path=path)
     assert verify(longer).ok
-    assert 20_000 < spent(longer) <= 60_000
+    assert 6_000 < spent(longer) <= 12_000
     for old, new in zip(before.rows, longer.rows, strict=True):
         assert (old.n or 0) <= (new.n or 0)
     without = extend_dataset(IsBright(), images(), replace(HOW, budget=None), path=path)
@@ -258,7 +258,7 @@ def test_it_is_refused_where_it_cannot_hold_or_cannot_do(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="needs the radii at which to certify"):
         Certification(sigma=0.5, guarantee=Anytime(Stopping()), budget=BUDGET)
     with pytest.raises(UsageError, match="takes no radii"):
-        replace(HOW, budget=Budget(draws=60_000, goal="acr"))
+        replace(HOW, budget=Budget(draws=12_000, goal="acr"))
     with pytest.raises(UsageError, match="1,200 selection draws of 12 images"):
         certify(tmp_path / "a.tsv", replace(HOW, budget=Budget(draws=1_199)))
     with pytest.raises(UsageError, match="leave out seconds-per-image"):

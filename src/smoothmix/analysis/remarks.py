@@ -13,6 +13,7 @@ from smoothmix.analysis.sources import unread_sigma
 from smoothmix.certificates import Certificate, Certificates, Certification, settings_path
 from smoothmix.certificates.row import selected_votes, votes_of
 from smoothmix.noise import GAUSSIAN
+from smoothmix.stats.allocation import Budget
 
 
 def remarks(
@@ -88,7 +89,9 @@ def _stopped_early(file: Certificates) -> list[str]:
         note += "; ACR and accuracy at other radii would be higher with more noise samples"
     notes = [note]
     undecided = _count_undecided(file.rows, file.settings.certification)
-    if undecided:
+    if file.settings.certification.budget is not None:
+        notes.append(_on_budget(file, file.settings.certification.budget, undecided=undecided))
+    elif undecided:
         notes.append(
             f"not decided: {undecided} of {counted(len(file.rows), 'image')} (stopped early for "
             "lack of time, or drawn for another alpha), whose radii would be larger with more "
@@ -97,18 +100,47 @@ def _stopped_early(file: Certificates) -> list[str]:
     return notes
 
 
+def _on_budget(file: Certificates, budget: Budget, *, undecided: int) -> str:
+    """What a budget for all images has left open."""
+    by = "votes"
+    if file.settings is not None and file.settings.certification.skip_wrong:
+        by = "votes and labels"
+    images = counted(len(file.rows), "image")
+    note = (
+        f"{budget.description}: images took turns by expected gain, from {by}; not decided when it "
+        f"ended: {undecided} of {images}, whose radii would be larger with more noise samples"
+    )
+    without = sum(row.n == 0 for row in file.rows)
+    if without:
+        note += f"; {without} had no noise samples and count as radius 0"
+    if not budget.reproducible:
+        note += "; how far its hours went is not reproducible"
+    return note
+
+
 def _count_undecided(rows: Sequence[Certificate], certification: Certification) -> int:
     """How many images had too few noise samples by the file's own rules."""
     images = []
+    without_draws = 0
     for row in rows:
         # Images that selection skipped, or that have no votes on record, say nothing.
         if row.selected is None or not (row.n and row.counts and row.selection_counts):
+            without_draws += _lacks_draws(row, certification)
             continue
         images.append(votes_of(row))
+    if not images:
+        return without_draws
     enough = certification.guarantee.enough(
         selected_votes(images), certification.noise, sigma=certification.sigma
     )
-    return int((~enough).sum())
+    return without_draws + int((~enough).sum())
+
+
+def _lacks_draws(row: Certificate, certification: Certification) -> bool:
+    """Whether a budget has left an image without draws that might have gained something."""
+    if certification.budget is None or row.n != 0:
+        return False
+    return not certification.skip_wrong or row.selected == row.label
 
 
 def _from_radii(file: Certificates, sigma: float | None) -> list[str]:

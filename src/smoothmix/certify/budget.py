@@ -85,8 +85,8 @@ class BudgetProgress:
         if self.limit is not None:
             left.append(f"{max(0, self.limit - self.spent):,} draws")
         if self.budget.hours is not None:
-            spent.append(f"{self.hours:.2f} hours")
-            left.append(f"{max(0.0, self.budget.hours - self.hours):.2f} hours")
+            spent.append(f"{self.hours:.3g} hours")
+            left.append(f"{max(0.0, self.budget.hours - self.hours):.3g} hours")
         return (
             f"spent {' and '.join(spent)}, {self.decided:,} of {self.images:,} images decided, "
             f"left {' and '.join(left)}"
@@ -277,7 +277,11 @@ class _BudgetRun:
         """Draw in rounds until the budget is spent, or no image is expected to gain anything."""
         allocator = self._allocator()
         self._end_round(allocator)
-        while blocks := allocator.plan(self._left):
+        # The selection alone may have taken all the time.
+        while not self._is_time_spent():
+            blocks = allocator.plan(self._left)
+            if not blocks:
+                return
             self._draw(blocks)
             positions = [block.position for block in blocks]
             drawn = [self.images[position] for position in positions]
@@ -290,7 +294,7 @@ class _BudgetRun:
                 self.history.add(image)
             self._end_round(allocator)
             self.drawing.save_if_due()
-            if self.drawing.out_of_time or self._is_time_spent():
+            if self.drawing.out_of_time:
                 return
 
     def _allocator(self) -> Allocator:

@@ -42,6 +42,9 @@ from smoothmix.noise import Noise
 
 ALL_IMAGES = Selection()
 
+UNWRITTEN = 0.001
+"""What is missing of an image whose row is still to be written."""
+
 
 def certify_dataset(
     model: nn.Module,
@@ -309,7 +312,9 @@ def _spend_budget(
     images = [unread(index) for index in settings.indices]
 
     def report(state: BudgetProgress) -> None:
-        on_progress(Progress(state.share * len(images), len(images), state.note))
+        # The last image is done when its row is written.
+        done = min(state.share * len(images), len(images) - UNWRITTEN)
+        on_progress(Progress(done, len(images), state.note))
 
     rows = budget_rows(
         sampler,

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from smoothmix.certify.workers import Outcome
     from smoothmix.cli.models import LoadedNetwork
     from smoothmix.data import Dataset
+    from smoothmix.stats.allocation import Budget
 
 NETWORK = NetworkOptions()
 IMAGES = ImageOptions()
@@ -292,12 +293,25 @@ def show_summary(file: Certificates, *, radius: float | None = None) -> None:
     if settings.guarantee.holds_at_any_time:
         draws = sum(row.n or 0 for row in file.rows) / len(file.rows)
         show(f"{draws:,.0f} draws per image on average; with more, radii may still grow")
+    if certification.budget is not None:
+        _show_budget(file, certification.budget)
     abstained = sum(row.predict < 0 for row in file.rows)
     # Images that selection got wrong were not drawn for, so nobody knows which would abstain.
     among = " of those right in selection" if certification.skip_wrong else ""
     show(
         f"abstained {abstained}{among}; no radius above {limit(settings.largest_radius)} can be "
         "certified with these draws and alpha"
+    )
+
+
+def _show_budget(file: Certificates, budget: Budget) -> None:
+    """Print what a budget was spent on."""
+    assert file.settings is not None
+    spent = sum(file.settings.guarantee.n0 + (row.n or 0) for row in file.rows)
+    without = sum(row.n == 0 for row in file.rows)
+    show(
+        f"{budget.description}: spent {spent:,} draws, selection included; "
+        f"{counted(without, 'image')} had no further draws and count as radius 0"
     )
 
 

@@ -127,6 +127,8 @@ def certify_command(
     if isinstance(certification.noise, GridNoise) and certification.noise != GRID:
         options["levels"] = certification.noise.levels
     options |= certification.guarantee.options()
+    if certification.budget is not None:
+        options |= certification.budget.options()
     stop_abstaining = options.pop("stop_abstaining", False)
     options |= seed_options(certification.seed)
     if isinstance(certification.seed, SecretSeed):

@@ -99,6 +99,15 @@ class Budget:
         goal = {"accuracy": "certified accuracy", "acr": "ACR"}[self.goal]
         return f"budget {' and '.join(limits)} for {goal}"
 
+    def options(self) -> dict[str, object]:
+        """The options of `smoothmix certify` that ask for this budget."""
+        found: dict[str, object] = {}
+        if self.draws is not None:
+            found["budget"] = self.draws
+        if self.hours is not None:
+            found["hours"] = self.hours
+        return found | {"goal": self.goal}
+
     @property
     def reproducible(self) -> bool:
         """Whether the same run again gets the same votes."""
