@@ -207,7 +207,8 @@ PUBLIC = {
     ),
     "serve": ("Classifier ServeSettings Service make_app open_classifier run"),
     "stats": (
-        "Anytime FixedDraws GUARANTEES NOBODY Guarantee GuaranteeOptions SelectedVotes Stopping"
+        "Anytime Budget FixedDraws GUARANTEES NOBODY Guarantee GuaranteeOptions SelectedVotes "
+        "Stopping"
     ),
     "studies": (
         "Case ConfidenceStudy MixingStudy NamedClassifier PathStudy Results SavedReport "
@@ -243,6 +244,7 @@ def test_the_names_of_a_package_are_pinned(package: str) -> None:
 def test_the_public_names() -> None:
     assert smoothmix.__all__ == [
         "Anytime",
+        "Budget",
         "Certification",
         "Certified",
         "Consistency",
