@@ -222,7 +222,11 @@ PUBLIC = {
 }
 """The names that each public package offers."""
 
-NEEDS_EXTRA = {"integrations.lightning": ("CertifySample",)}
+NEEDS_EXTRA = {
+    "integrations.lightning": ("CertifySample",),
+    "serve.app": ("make_app",),
+    "serve.server": ("run",),
+}
 """Public modules that import another library: `tests/training/test_tracking.py` imports them."""
 
 

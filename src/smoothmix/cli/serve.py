@@ -86,9 +86,6 @@ def serve(
     log
         Append every certificate to this certificate file, something.tsv, with a secret seed.
     """
-    from smoothmix.models.extras import import_extra
-
-    import_extra("smoothmix.serve", extra="serve", purpose="smoothmix serve")
     from smoothmix.serve import ServeSettings, Service
     from smoothmix.serve import run as serve_until_stopped
     from smoothmix.serve.server import listen

@@ -7,6 +7,13 @@ from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Any
 
+from smoothmix.models.extras import import_extra
+
+# First: the error then names the extra, instead of a module that nobody has heard of.
+import_extra("fastapi", extra="serve", purpose="the service")
+import_extra("python_multipart", extra="serve", purpose="the service")
+
+# ruff: noqa: E402
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException

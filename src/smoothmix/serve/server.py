@@ -7,6 +7,11 @@ import socket
 from types import FrameType
 from typing import final
 
+from smoothmix.models.extras import import_extra
+
+import_extra("uvicorn", extra="serve", purpose="the service")
+
+# ruff: noqa: E402
 import uvicorn
 
 from smoothmix.errors import UsageError
