@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -134,6 +135,35 @@ def test_names_of_classes_are_kept_and_the_command_certifies(
     assert settings is not None
     assert settings.model == f"hf:{folder}"
     assert any(name.startswith("transformers.") for name in settings.sources)
+
+
+def test_folders_are_matched_by_name_and_photos_need_no_run(
+    transformers: Any, tmp_path: Path, smoothmix: Run
+) -> None:
+    torch.manual_seed(2)
+    folder = saved(vit(transformers), tmp_path / "model")
+    generator = np.random.default_rng(0)
+    # In the order of the alphabet, which is not the model's.
+    for name in ("bird", "cat", "dog"):
+        (tmp_path / "pets" / "test" / name).mkdir(parents=True)
+        pixels = generator.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pets" / "test" / name / "1.png")
+    own = ("--model", f"hf:{folder}", "--sigma", "0.5", "--n", "100")
+    done = smoothmix("certify", *own, "--data", "folder:pets", "--out", "pets.tsv")
+    assert done.code == 0, done.err
+    assert "Loading weights" not in done.err
+    rows = sm.certificates.read(tmp_path / "pets.tsv").rows
+    assert [row.label for row in rows] == [2, 0, 1]
+    done = smoothmix("certify", *own, "--images", "pets", "--out", "photos.tsv")
+    assert done.code == 0, done.err
+    lines = (tmp_path / "photos.table.tsv").read_text().splitlines()
+    assert len(lines) == 4
+    assert {line.split("\t")[2] for line in lines[1:]} <= {"abstained", "", *LABELS.values()}
+    (tmp_path / "pets" / "test" / "bird").rename(tmp_path / "pets" / "test" / "birds")
+    done = smoothmix("certify", *own, "--data", "folder:pets", "--out", "renamed.tsv")
+    assert "--classes birds=bird" in done.err
+    options = ("--data", "folder:pets", "--classes", "birds=bird", "--out", "renamed.tsv")
+    assert smoothmix("certify", *own, *options).code == 0
 
 
 def test_a_half_precision_model_runs_in_its_own_precision(

@@ -121,6 +121,8 @@ def _from_model(name: str, options: ModelOptions) -> LoadedNetwork:
         loaded.name,
         num_classes=loaded.num_classes,
         weights=str(options.weights or ""),
+        shape=loaded.shape,
+        class_names=loaded.class_names,
     )
 
 
@@ -251,7 +253,12 @@ def _photos(network: LoadedNetwork, places: Sequence[str]) -> Dataset:
     """Images without labels, prepared as the network's training images."""
     from smoothmix.data.photos import load_images
 
-    require(bool(network.shape), "--images needs a run that has recorded the shape of its images")
+    require(
+        bool(network.shape),
+        "--images needs to know the shape of the network's images, which runs, hf: and timm: "
+        f"models and .onnx files of fixed sizes have on record, and {network.name} has not: "
+        "bring the images to one size, and give them as --data npz:PATH",
+    )
     return load_images(
         places,
         shape=network.shape,
@@ -276,7 +283,18 @@ def as_trained(
     if network.trained_shape:
         dataset = match_shape(dataset, network.trained_shape)
     mapping = parse_mapping(classes)
-    if network.class_names:
+    if network.class_names and (mapping or _is_matched(network, dataset)):
         return match_classes(dataset, network.class_names, mapping)
     require(not mapping, "--classes needs a run that has recorded the names of its classes")
     return dataset
+
+
+def _is_matched(network: LoadedNetwork, dataset: Dataset) -> bool:
+    """Whether the classes of a data set are matched with the network's by their names."""
+    from smoothmix.data import FolderDataset
+
+    of_a_run = network.data is not None
+    # Folders are numbered by the alphabet, which is nobody's order. Known data sets have an order
+    # that all networks for them share, whatever the names: ImageNet's are numbers of WordNet.
+    is_own_folder = isinstance(dataset, FolderDataset) and dataset.name.startswith("folder:")
+    return of_a_run or is_own_folder or set(dataset.class_names) <= set(network.class_names)

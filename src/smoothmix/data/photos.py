@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import glob
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smoothmix._io.text import counted
 from smoothmix.config import UNLABELLED
-from smoothmix.data.folders import image_forms
+from smoothmix.data.folders import image_forms, some_names
 from smoothmix.data.image_files import SUFFIXES, FolderDataset, centre_crop
 from smoothmix.errors import DataError, UsageError
 
@@ -59,11 +61,23 @@ def _named_by(place: str) -> Iterable[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
+    """The image files of a folder, with those inside; a warning names other visible files."""
     found = []
+    others = []
     for path in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
+        if hidden or not path.is_file():
+            continue
+        if path.suffix.lower() in SUFFIXES:
             found.append(path)
+        else:
+            others.append(path.relative_to(folder).as_posix())
+    if others:
+        warnings.warn(
+            f"{folder}: {counted(len(others), 'file')} left out, of other formats "
+            f"({some_names(others)})",
+            stacklevel=2,
+        )
     return found
 
 

@@ -49,6 +49,10 @@ def load_pretrained(
     `allow_pickle` says otherwise; transformers then reads .bin files without running code.
     """
     transformers = import_extra("transformers", extra="hf", purpose=f"{PREFIX}{name}")
+    logs = transformers.utils.logging
+    shows_bars = logs.is_progress_bar_enabled()
+    # Bars of another library beside our own messages; the caller's choice is restored.
+    logs.disable_progress_bar()
     try:
         model, report = transformers.AutoModelForImageClassification.from_pretrained(
             name,
@@ -63,16 +67,37 @@ def load_pretrained(
     except Exception as error:
         # The library raises errors of many kinds, for the network and for the files.
         raise CheckpointError(f"{PREFIX}{name}: cannot be loaded ({shown(error, 300)})") from error
+    finally:
+        if shows_bars:
+            logs.enable_progress_bar()
     _require_all_weights(name, report)
-    network = PretrainedNetwork(model, normalisation_in(settings, name), size_in(settings, name))
+    size = size_in(settings, name)
+    network = PretrainedNetwork(model, normalisation_in(settings, name), size)
+    shape: tuple[int, ...] = ()
+    if size is not None:
+        shape = (getattr(model.config, "num_channels", 3), *size)
     names = model.config.id2label
     commit = getattr(model.config, "_commit_hash", None)
     return LoadedModel(
         module=network.to(dtype=model.dtype).eval(),
         name=f"{PREFIX}{name}@{commit}" if commit else f"{PREFIX}{name}",
         num_classes=model.config.num_labels,
-        class_names=tuple(str(names[label]) for label in sorted(names)),
+        class_names=class_names_in(names),
+        shape=shape,
     )
+
+
+def class_names_in(names: Mapping[int, str]) -> tuple[str, ...]:
+    """The names of a model's classes in their order; none if the model has only numbers for them.
+
+    >>> class_names_in({1: "dog", 0: "cat"}), class_names_in({0: "LABEL_0", 1: "LABEL_1"})
+    (('cat', 'dog'), ())
+    """
+    ordered = tuple(str(names[label]) for label in sorted(names))
+    # What transformers writes where nobody has named the classes.
+    if all(name == f"LABEL_{number}" for number, name in enumerate(ordered)):
+        return ()
+    return ordered
 
 
 def _require_all_weights(name: str, report: Mapping[str, Any]) -> None:

@@ -68,7 +68,8 @@ def load(
     if name.endswith(ONNX):
         network = OnnxNetwork(Path(name), layout=layout)
         module = _for_any_batch(network, output, network.fixed_batch)
-        return LoadedModel(module=_with_normalisation(module, normalisation), name=name)
+        module = _with_normalisation(module, normalisation)
+        return LoadedModel(module=module, name=name, shape=network.image_shape)
     if name.endswith(PROGRAMS):
         program, fixed_batch = load_program(Path(name), allow_code=allow_code)
         module = _for_any_batch(program, output, fixed_batch)

@@ -21,5 +21,7 @@ class LoadedModel:
     """Its outputs, where their number is known."""
     class_names: tuple[str, ...] = ()
     """The names of its classes, where they are known."""
+    shape: tuple[int, ...] = ()
+    """Channels, height and width of the images it is made for, where they are known."""
     removed_prefix: str = ""
     """What the names in its file of weights are read without."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -50,6 +50,7 @@ class OnnxNetwork(OutsideModule):
         # A batch of any size has a name, or no number, in place of the size.
         size = inputs[0].shape[0] if inputs[0].shape else None
         self.fixed_batch = size if isinstance(size, int) else None
+        self.image_shape = _image_shape(inputs[0].shape, layout)
         # Threads share the session, which is made for that.
         self._session = Shared(session)
 
@@ -68,6 +69,21 @@ class OnnxNetwork(OutsideModule):
         if len(tensors) == 1:
             return tensors[0]
         return dict(zip(self._output_names, tensors, strict=True))
+
+
+def _image_shape(sizes: Sequence[object], layout: Layout) -> tuple[int, ...]:
+    """Channels, height and width of the images that a file is made for; none if it takes any.
+
+    >>> _image_shape(["batch", 32, 48, 3], "nhwc"), _image_shape([1, 3, "height", "width"], "nchw")
+    ((3, 32, 48), ())
+    """
+    known = [size for size in sizes[1:] if isinstance(size, int)]
+    if len(known) != 3:
+        return ()
+    if layout == "nhwc":
+        height, width, channels = known
+        return channels, height, width
+    return tuple(known)
 
 
 def _session(path: Path) -> Any:

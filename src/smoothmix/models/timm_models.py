@@ -39,6 +39,7 @@ def load_timm(name: str, *, weights: Path | None, num_classes: int | None = None
         module=normalised(model.eval(), model.pretrained_cfg),
         name=f"{PREFIX}{name}",
         num_classes=model.num_classes,
+        shape=tuple(model.pretrained_cfg.get("input_size", ())),
         removed_prefix=removed,
     )
 
