@@ -40,6 +40,10 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
+LEFT_OUT = "1 file left out, of other formats"
+
+
+@pytest.mark.filterwarnings(f"ignore:.*{LEFT_OUT}")
 def test_files_patterns_folders_and_lists_name_images(photos: Path) -> None:
     def names(*places: str) -> list[str]:
         return [path.relative_to(photos).as_posix() for path in find_images(places)]
@@ -48,6 +52,8 @@ def test_files_patterns_folders_and_lists_name_images(photos: Path) -> None:
     assert names(f"{photos}/*.png") == ["a & <b>.png", "b.png"]
     assert names(f"{photos}/notes.txt") == ["b.png", "deep/c.png"]
     assert names(f"{photos}/b.png", str(photos)) == ["b.png", "a & <b>.png", "deep/c.png"]
+    with pytest.warns(UserWarning, match=LEFT_OUT + r" \(notes\.txt\)"):
+        find_images([str(photos)])
     with pytest.raises(UsageError, match=r"--images .*: there is no such file or folder"):
         find_images([f"{photos}/none.png"])
     (photos / "empty").mkdir()
@@ -55,6 +61,7 @@ def test_files_patterns_folders_and_lists_name_images(photos: Path) -> None:
         find_images([f"{photos}/empty"])
 
 
+@pytest.mark.filterwarnings(f"ignore:.*{LEFT_OUT}")
 def test_images_are_scaled_and_cropped_in_8_bits(photos: Path) -> None:
     dataset = load_images([str(photos)], shape=(1, 28, 28), class_names=("x", "y"))
     assert not dataset.labelled
