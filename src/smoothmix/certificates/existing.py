@@ -13,7 +13,7 @@ from smoothmix.certificates.shards import rows_in, shards_beside
 from smoothmix.errors import SmoothmixError
 
 LONGEST_NAME = 80
-"""Characters of a model's name in the name of a file; its end tells models apart."""
+"""Characters of a model's name in the name of a file; its end distinguishes models."""
 
 
 def existing_settings(path: Path) -> FileSettings | None:

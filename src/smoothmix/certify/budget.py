@@ -107,7 +107,7 @@ class EarlierVotes:
     positions: Mapping[int, Sequence[PartialVotes]] = field(default_factory=dict)
     """What the journal holds: the votes of an image after several numbers of draws, increasing."""
     spent: bool = False
-    """Whether an earlier run spent the budget already, and has begun to write rows."""
+    """Whether an earlier run spent the budget already, and has started to write rows."""
 
 
 NOTHING_EARLIER = EarlierVotes()
@@ -312,11 +312,11 @@ class _BudgetRun:
             selection_votes=[int(image.selection[image.selected]) for image in self.images],
             eligible=eligible,
         )
-        begun = [position for position, image in enumerate(self.images) if image.drawn]
+        drawn = [position for position, image in enumerate(self.images) if image.drawn]
         allocator.add(
-            begun,
-            [int(self.images[p].votes[self.images[p].selected]) for p in begun],
-            [self.images[p].drawn for p in begun],
+            drawn,
+            [int(self.images[p].votes[self.images[p].selected]) for p in drawn],
+            [self.images[p].drawn for p in drawn],
         )
         return allocator
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -52,23 +52,27 @@ def as_tensors(
     """The rows of a batch as tensors; all images are finished unless `finished` says otherwise."""
     if finished is None:
         finished = [True] * len(rows)
-    selected = [-1 if row.selected is None else row.selected for row in rows]
-    # Without the last column, which counts the votes for nobody.
-    counts = np.stack([dense(row.counts, num_classes) for row in rows])[:, :-1]
-    selection_counts = np.stack([dense(row.selection_counts, num_classes) for row in rows])[:, :-1]
-    squared = None
-    if on_grid:
-        claims = [-1 if row.squared is None else row.squared for row in rows]
-        squared = torch.tensor(claims)
     return Certified(
         prediction=torch.tensor([row.predict for row in rows]),
         radius=torch.tensor([row.radius for row in rows], dtype=torch.float64),
-        squared=squared,
+        squared=_claims(rows) if on_grid else None,
         p_lower=torch.tensor([row.p_lower for row in rows], dtype=torch.float64),
-        counts=torch.from_numpy(counts.copy()),
+        counts=_by_class([row.counts for row in rows], num_classes),
         draws=torch.tensor([row.n for row in rows]),
-        selected=torch.tensor(selected),
-        selection_counts=torch.from_numpy(selection_counts.copy()),
+        selected=torch.tensor([-1 if row.selected is None else row.selected for row in rows]),
+        selection_counts=_by_class([row.selection_counts for row in rows], num_classes),
         seed=seed,
         finished=torch.tensor(finished),
     )
+
+
+def _claims(rows: Sequence[Certificate]) -> Tensor:
+    """The claims in integers; -1 where nothing is certified."""
+    return torch.tensor([-1 if row.squared is None else row.squared for row in rows])
+
+
+def _by_class(votes: Sequence[Mapping[int, int] | None], num_classes: int) -> Tensor:
+    """The votes of each image, one column per class."""
+    # Without the last column, which counts the votes for nobody.
+    columns = np.stack([dense(counts, num_classes) for counts in votes])[:, :-1]
+    return torch.from_numpy(columns.copy())

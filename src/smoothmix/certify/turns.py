@@ -102,24 +102,24 @@ class Turns:
         with self._lock:
             return self._pace.seconds(draws)
 
-    def start(self, work: TimedImage) -> None:
-        """Begin to draw for an image; `work.done` tells when it has ended."""
+    def start(self, timed: TimedImage) -> None:
+        """Begin to draw for an image; `timed.done` tells when it has ended."""
         self._sampler.require_own_process()
         with self._lock:
-            self._waiting.append(work)
+            self._waiting.append(timed)
         self._go_on()
 
     def end_at(self, deadline: float) -> None:
         """Move the deadlines of all images that end later to this one."""
         with self._lock:
-            for work in self._waiting:
-                work.deadline = min(work.deadline, deadline)
+            for timed in self._waiting:
+                timed.deadline = min(timed.deadline, deadline)
         self._go_on()
 
-    def cancel(self, work: TimedImage) -> None:
+    def cancel(self, timed: TimedImage) -> None:
         """Start no further batch for an image: nobody waits for it."""
         with self._lock:
-            work.cancelled = True
+            timed.cancelled = True
         self._go_on()
 
     def wait(self) -> None:
@@ -162,23 +162,23 @@ class Turns:
             if not self._waiting:
                 self._idle.notify_all()
         # Outside of the lock: whoever waits may start the next image at once.
-        for work in ended:
-            work.done.set_result(work)
+        for timed in ended:
+            timed.done.set_result(timed)
 
     def _start_one(self) -> bool:
         """Start the batch of the next image that may have one; False if there is none."""
-        for work in self._in_order():
-            draws = self._next_draws(work)
-            if draws is None or not self._is_time_for(work, draws):
+        for timed in self._in_order():
+            draws = self._next_draws(timed)
+            if draws is None or not self._is_time_for(timed, draws):
                 continue
             # A new image keeps its place until it has had a batch that can certify it.
             if draws.domain is Domain.ESTIMATION:
-                self._waiting.remove(work)
-                self._waiting.append(work)
-            work.started[draws.domain] = draws.stop
-            work.in_flight += 1
+                self._waiting.remove(timed)
+                self._waiting.append(timed)
+            timed.started[draws.domain] = draws.stop
+            timed.in_flight += 1
             self._in_flight += 1
-            self._sampler.workers.submit(self._draw, work, draws)
+            self._sampler.workers.submit(self._draw, timed, draws)
             return True
         return False
 
@@ -190,115 +190,115 @@ class Turns:
         """
         new = []
         others = []
-        for work in self._waiting:
-            if Domain.ESTIMATION in work.started:
-                others.append(work)
+        for timed in self._waiting:
+            if Domain.ESTIMATION in timed.started:
+                others.append(timed)
             else:
-                new.append(work)
+                new.append(timed)
         return new + others
 
-    def _next_draws(self, work: TimedImage) -> ImageDraws | None:
+    def _next_draws(self, timed: TimedImage) -> ImageDraws | None:
         """The draws that an image needs next; None if it has enough, or must wait for a batch."""
-        if work.cancelled or work.ended:
+        if timed.cancelled or timed.ended:
             return None
-        guarantee = work.certification.guarantee
+        guarantee = timed.certification.guarantee
         domain = Domain.SELECTION
         most = guarantee.n0
-        if work.selected:
+        if timed.selected:
             domain = Domain.ESTIMATION
             most = guarantee.max_draws
-        start = work.started.get(domain, 0)
+        start = timed.started.get(domain, 0)
         if start >= most:
             return None
         return ImageDraws(
-            image=work.image.pixels,
-            index=work.image.index,
+            image=timed.image.pixels,
+            index=timed.image.index,
             domain=domain,
             start=start,
             stop=min(start + self._sampler.batch, most),
         )
 
-    def _is_time_for(self, work: TimedImage, draws: ImageDraws) -> bool:
+    def _is_time_for(self, timed: TimedImage, draws: ImageDraws) -> bool:
         """Whether a batch can end in time; of a selection, together with the batch after it."""
         needed = draws.stop - draws.start
         if draws.domain is Domain.SELECTION:
             # A selection alone certifies nothing, and takes time from images that can have more.
-            needed = work.certification.guarantee.n0 - draws.start + self._sampler.batch
-        return time.monotonic() + self._pace.seconds(needed) <= work.deadline
+            needed = timed.certification.guarantee.n0 - draws.start + self._sampler.batch
+        return time.monotonic() + self._pace.seconds(needed) <= timed.deadline
 
-    def _draw(self, work: TimedImage, draws: ImageDraws) -> None:
+    def _draw(self, timed: TimedImage, draws: ImageDraws) -> None:
         """Draw one batch and count it, in a worker thread."""
         began = time.monotonic()
         try:
-            votes = replace(self._sampler, seed=work.seed).votes_of_batch(draws)
+            votes = replace(self._sampler, seed=timed.seed).votes_of_batch(draws)
         except BaseException as error:  # noqa: BLE001 - a network is anyone's code
-            self._fail(work, error)
+            self._fail(timed, error)
             return
         with self._lock:
             taken = time.monotonic() - began
             self._pace.add(taken / (draws.stop - draws.start))
-            work.early[draws.domain, draws.start] = votes
-            work.in_flight -= 1
-            work.image.seconds += taken
+            timed.early[draws.domain, draws.start] = votes
+            timed.in_flight -= 1
+            timed.image.seconds += taken
             self._in_flight -= 1
-            self._count(work, draws.domain)
+            self._count(timed, draws.domain)
         self._go_on()
 
-    def _count(self, work: TimedImage, domain: Domain) -> None:
+    def _count(self, timed: TimedImage, domain: Domain) -> None:
         """Count the votes of batches in the order of their draws, and see whether they do."""
-        total = work.votes(domain)
+        total = timed.votes(domain)
         # In order: which batch ends first might depend on its draws.
-        while (domain, int(total.sum())) in work.early:
-            total += work.early.pop((domain, int(total.sum())))
-        image = work.image
+        while (domain, int(total.sum())) in timed.early:
+            total += timed.early.pop((domain, int(total.sum())))
+        image = timed.image
         if domain is Domain.SELECTION or image.drawn < image.next_check:
             return
-        image.next_check = next_check(image.drawn, work.certification)
-        (enough,) = have_enough([image], work.certification)
+        image.next_check = next_check(image.drawn, timed.certification)
+        (enough,) = have_enough([image], timed.certification)
         if enough:
-            work.ended = "enough"
+            timed.ended = "enough"
 
-    def _fail(self, work: TimedImage, error: BaseException) -> None:
+    def _fail(self, timed: TimedImage, error: BaseException) -> None:
         with self._lock:
             self._in_flight -= 1
             # Two of its batches may fail at once.
-            is_first = work in self._waiting
+            is_first = timed in self._waiting
             if is_first:
-                self._waiting.remove(work)
+                self._waiting.remove(timed)
         if is_first:
-            work.done.set_exception(error)
+            timed.done.set_exception(error)
         self._go_on()
 
     def _remove_ended(self) -> list[TimedImage]:
         """The images that have nothing in flight and get no further batch."""
         ended = []
-        for work in list(self._waiting):
-            if work.in_flight > 0:
+        for timed in list(self._waiting):
+            if timed.in_flight > 0:
                 continue
-            if work.cancelled:
-                work.ended = "cancelled"
-            draws = self._next_draws(work)
-            if draws is not None and self._is_time_for(work, draws):
+            if timed.cancelled:
+                timed.ended = "cancelled"
+            draws = self._next_draws(timed)
+            if draws is not None and self._is_time_for(timed, draws):
                 continue
             if draws is not None:
-                work.ended = "deadline"
+                timed.ended = "deadline"
                 # Nothing was in the way but an estimate, which one slow batch may have spoilt.
-                if not work.started and time.monotonic() < work.deadline:
+                if not timed.started and time.monotonic() < timed.deadline:
                     self._pace.forget_one()
-            elif not work.ended:
-                work.ended = "enough"
-            self._waiting.remove(work)
-            ended.append(work)
+            elif not timed.ended:
+                timed.ended = "enough"
+            self._waiting.remove(timed)
+            ended.append(timed)
         return ended
 
-    def row(self, work: TimedImage) -> Certificate:
+    def row(self, timed: TimedImage) -> Certificate:
         """What is certified by the votes that are counted now."""
         with self._lock:
             image = replace(
-                work.image, selection=work.image.selection.copy(), votes=work.image.votes.copy()
+                timed.image, selection=timed.image.selection.copy(), votes=timed.image.votes.copy()
             )
-        (row,) = rows_of([image], work.certification)
-        if not work.selected:
+        (row,) = rows_of([image], timed.certification)
+        if not timed.selected:
             # Without all selection draws no class is selected.
             return replace(row, selected=None)
         return row

@@ -127,8 +127,8 @@ def _require_budget_of_shards(path: Path, settings: FileSettings, world: World) 
     complete = rows_in(path) >= len(settings.indices)
     require(
         complete or not rows_in(path),
-        f"{path}: was begun as one file, whose budget is not divided among shards: finish it with "
-        "one process and without --shard",
+        f"{path}: was started as one file, whose budget is not divided among shards: finish it "
+        "with one process and without --shard",
     )
 
 

@@ -16,6 +16,7 @@ from smoothmix.config import require
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
+    from smoothmix.analysis import Measured
     from smoothmix.report import Choices, Page
     from smoothmix.tables import Grid
 
@@ -198,21 +199,12 @@ def compare(
     figures: FigureOptions = FIGURES,
 ) -> None:
     """Write the page and the figures of these runs, if requested, and print the table."""
-    from smoothmix._process.collection import collection_paused
-    from smoothmix.analysis import measure, parse_sources, rounded_alike, unique_names
     from smoothmix.report import compare_runs, make_page, paper_grid, read_sections, summary_grid
 
     # First what may fail quickly: reading many certificates takes a while.
     choices = table.choices
     studies = read_sections(page.studies or ())
-    measured = []
-    with collection_paused():
-        for source in parse_sources(runs):
-            stated = source.or_else(n=logs.n, alpha=logs.alpha, data=logs.data or "")
-            measured.append(measure(stated, paper_rounding=table.paper_rounding))
-    if table.paper_rounding:
-        measured = rounded_alike(measured)
-    every = unique_names(measured)
+    every = read_runs(runs, logs, paper_rounding=table.paper_rounding)
     title = page.title or _title([each.name for each in every])
     comparison = compare_runs(every, choices, title=title, data_dir=page.data_dir)
 
@@ -220,11 +212,7 @@ def compare(
     if page.out:
         made = make_page(comparison, requested=page.section or (), studies=studies)
         written.append(write_page(made, page.out))
-    if figures.figures:
-        from smoothmix.plots import save_all
-
-        paths = save_all(every, figures.figures, figures.figure_format or "pdf")
-        written += [f"wrote {path}" for path in paths]
+    written += save_figures(every, figures)
     # The table comes after the files: whoever reads it through a pipe may close it early.
     if table.format == "latex":
         grid = paper_grid(comparison)
@@ -233,6 +221,31 @@ def compare(
     show_grid(grid, table.format)
     for line in written:
         echo(line)
+
+
+def read_runs(runs: Sequence[str], logs: LogOptions, *, paper_rounding: bool) -> list[Measured]:
+    """The certificate files of these runs, with names of their own."""
+    from smoothmix._process.collection import collection_paused
+    from smoothmix.analysis import measure, parse_sources, rounded_alike, unique_names
+
+    measured = []
+    with collection_paused():
+        for source in parse_sources(runs):
+            stated = source.or_else(n=logs.n, alpha=logs.alpha, data=logs.data or "")
+            measured.append(measure(stated, paper_rounding=paper_rounding))
+    if paper_rounding:
+        measured = rounded_alike(measured)
+    return unique_names(measured)
+
+
+def save_figures(runs: Sequence[Measured], figures: FigureOptions) -> list[str]:
+    """Write the figures, if requested; returns the messages about them."""
+    if not figures.figures:
+        return []
+    from smoothmix.plots import save_all
+
+    paths = save_all(runs, figures.figures, figures.figure_format or "pdf")
+    return [f"wrote {path}" for path in paths]
 
 
 def write_page(page: Page, out: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a client is told about an image, as JSON."""
+"""The answer about an image, as JSON."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class _Exchange:
         await self._send(message)
 
     async def refuse(self, refusal: Refused) -> None:
-        """Answer with an error, unless an answer has begun."""
+        """Answer with an error, unless an answer has started."""
         if self.status:
             return
         content = json.dumps({"error": str(refusal)}).encode()

@@ -1,4 +1,4 @@
-"""The service in a process of its own: it listens until it is told to stop, and then drains."""
+"""The service in a process of its own: it listens until a signal stops it, and then drains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DRAIN_SECONDS = 5
 
 @final
 class _Server(uvicorn.Server):
-    """The web server; it ends with exit code 0 when it is told to stop."""
+    """The web server; it ends with exit code 0 when a signal stops it."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
