@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -22,7 +24,7 @@ from smoothmix.inference.engines import ENGINES
 from smoothmix.inference.positions import position_dependence
 from smoothmix.inference.prepare import prepare_network
 from smoothmix.noise.streams import Domain
-from tests.conftest import small_convnet
+from tests.conftest import ROOT, small_convnet
 
 SHAPE = (1, 28, 28)
 
@@ -81,6 +83,31 @@ def test_votes_depend_neither_on_threads_nor_on_the_cut(name: EngineName) -> Non
         votes.append(np.sum(parts, axis=0))
     torch.set_num_threads(1)
     assert votes[0].tolist() == votes[1].tolist()
+
+
+SIGNALLED = """
+import os, signal
+import torch
+import smoothmix as sm
+from smoothmix.noise.streams import Domain
+from tests.inference.test_engines import SHAPE, small_convnet
+
+smoothed = sm.Smoothed(small_convnet(), sigma=0.5, num_classes=10, batch=32, engine="openvino")
+for _ in range(2):
+    with smoothed.open(SHAPE, seed=0) as sampler:
+        sampler.votes(torch.zeros(SHAPE), 0, Domain.ESTIMATION, stop=200)
+signal.signal(signal.SIGTERM, lambda number, frame: print("handled"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.skipif(not ENGINES["openvino"].installed, reason="openvino is not installed")
+def test_a_signal_that_comes_after_threads_have_ended_is_handled() -> None:
+    """OpenVINO frees a stack for signals in the wrong thread if its runtime ends before."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr[-500:]
 
 
 def test_threads_that_call_an_engine_at_once_get_the_same_logits() -> None:

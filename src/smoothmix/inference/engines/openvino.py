@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, ClassVar, final
@@ -66,6 +67,17 @@ def _converted(network: WrittenNetwork) -> Any:
     return model
 
 
+@lru_cache(maxsize=1)
+def _core() -> Any:
+    """The runtime, which stays for the life of the process.
+
+    Its plugin gives the thread that loads it a stack for signals, and frees that stack in the
+    thread that drops the last reference to it. If that is another one, the next signal, such as
+    Ctrl-C, would end the process by a segmentation fault.
+    """
+    return import_module("openvino").Core()
+
+
 @final
 class _CompiledPerThread:
     """A model of which every thread that calls it has a compiled form.
@@ -76,7 +88,6 @@ class _CompiledPerThread:
 
     def __init__(self, model: Any, precision: Precision) -> None:
         self._model = model
-        self._core = import_module("openvino").Core()
         self._options = {
             "INFERENCE_PRECISION_HINT": HINTS[precision],
             "INFERENCE_NUM_THREADS": 1,
@@ -100,6 +111,6 @@ class _CompiledPerThread:
     def _request(self) -> Any:
         if not hasattr(self._local, "request"):
             with self._compiling:
-                compiled = self._core.compile_model(self._model, "CPU", self._options)
+                compiled = _core().compile_model(self._model, "CPU", self._options)
             self._local.request = compiled.create_infer_request()
         return self._local.request
