@@ -94,7 +94,7 @@ class TestCommand:
         other = smoothmix(*base, *rules, "1024", "--extend", "--engine", "eager")
         assert (
             other.code,
-            "--engine eager: certificates.tsv was made with fused layers" in other.err,
+            "--engine eager: certificates.tsv was made with --engine fused" in other.err,
         ) == (2, True)
         assert smoothmix(*base, *rules, "1024", "--extend").code == 0
 

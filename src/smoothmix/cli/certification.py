@@ -196,10 +196,11 @@ def require_same_images(path: Path, selection: Selection, network: NetworkOption
         f"--num-classes {network.num_classes}: {path} was made with {existing.num_classes}: "
         "leave it out",
     )
+    engine = recorded_engine(existing.engine)
     require(
-        network.engine in ("auto", recorded_engine(existing.engine)),
-        f"--engine {network.engine}: {path} was made by {existing.engine}, and is extended by it: "
-        "leave --engine out",
+        network.engine in ("auto", engine),
+        f"--engine {network.engine}: {path} was made with --engine {engine}, and is extended with "
+        "it: leave --engine out",
     )
 
 
