@@ -311,7 +311,7 @@ def _show_budget(file: Certificates, budget: Budget) -> None:
     without = sum(row.n == 0 for row in file.rows)
     show(
         f"{budget.description}: spent {spent:,} draws, selection included; "
-        f"{counted(without, 'image')} had no further draws and count as radius 0"
+        f"images without further draws, which count as radius 0: {without:,}"
     )
 
 
