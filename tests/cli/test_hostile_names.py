@@ -101,6 +101,8 @@ COMMANDS: dict[str, list[tuple[object, ...]]] = {
         (FILE, "--network", H, *IMPORT[2:]),
     ],
     "bench": [(H,)],
+    "plan": [(0.5, H), (0.5, "--certificates", FILE), (0.5, "--certificates", BROKEN)],
+    "serve": [(H,), ("--model", H), (*OWN, "--data", H), (*OWN, *DATA, "--log", FILE)],
 }
 """Every command with hostile names wherever it takes one: its results and its error messages."""
 
