@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from smoothmix.analysis import Estimate
 from smoothmix.data import load
 from smoothmix.errors import UsageError
+from smoothmix.noise.philox import Address
 from smoothmix.noise.streams import Domain
 from smoothmix.studies import (
     ConfidenceStudy,
@@ -167,16 +168,14 @@ def test_an_image_gets_the_same_numbers_whatever_else_is_measured() -> None:
 
 def test_attacks_and_votes_have_noise_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """An attack that had seen the votes' noise would fool those draws more than the classifier."""
-    from smoothmix.noise import streams as randomness
-
     seen: list[tuple[int, int]] = []
-    stream = randomness.stream
+    move = Address.move
 
-    def watched(seed: int, domain: Domain, item: int, *rest: Any) -> Any:
-        seen.append((domain, item))
-        return stream(seed, domain, item, *rest)
+    def watched(address: Address, *rest: Any) -> Any:
+        seen.append((address.domain, address.item))
+        return move(address, *rest)
 
-    monkeypatch.setattr(randomness, "stream", watched)
+    monkeypatch.setattr(Address, "move", watched)
     study = ConfidenceStudy(epsilons=(1.0,))
     measure(study, [half_space()], images(0.1, 0.2), [1], votes=VoteSettings(n=10))
     assert set(seen) == {(Domain.ATTACK, 1), (Domain.STUDY, 1)}
