@@ -69,11 +69,11 @@ def _converted(network: WrittenNetwork) -> Any:
 
 @lru_cache(maxsize=1)
 def _core() -> Any:
-    """The runtime, which stays for the life of the process.
+    """The one runtime of this process, which never ends.
 
-    Its plugin gives the thread that loads it a stack for signals, and frees that stack in the
-    thread that drops the last reference to it. If that is another one, the next signal, such as
-    Ctrl-C, would end the process by a segmentation fault.
+    A runtime brings a stack for signals, and puts back the one before it when it ends. Of two that
+    overlap, the second puts back what the first has freed: the next signal, such as Ctrl-C, would
+    then end the process by a segmentation fault.
     """
     return import_module("openvino").Core()
 
