@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import gettempdir
@@ -37,6 +38,8 @@ def installed(folder: Path) -> bool:
     if find_spec("art") is None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, "--target", str(folder), *MISSING], check=False, capture_output=True)
+        # The first look was into a folder that did not exist yet, and Python remembers that.
+        invalidate_caches()
     if find_spec("art") is None:
         print(f"{NAME} is not measured: it cannot be installed here")
         return False
