@@ -11,7 +11,7 @@ from pathlib import Path
 
 from smoothmix import presets
 from smoothmix.analysis import Measured, intervals, measure
-from smoothmix.analysis.compare import differences_by_image
+from smoothmix.analysis.compare import differences_by_image, same_images
 from smoothmix.analysis.intervals import Estimate
 from smoothmix.config import RunConfig
 from smoothmix.reproduce.logs import find_logs
@@ -23,6 +23,7 @@ from smoothmix.reproduce.published_runs import (
     save_published,
 )
 from smoothmix.runs.folder import RunFolder
+from smoothmix.stats.binomial import NOBODY
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
@@ -30,6 +31,8 @@ PUBLISHED = RESULTS / "published.tsv.xz"
 SKIP = 20
 RADII = [0.25 * i for i in range(12)]
 """Of the paper's table."""
+GRID_FILE = "certificates-grid.tsv.xz"
+"""The same images of a run certified with grid noise, beside those with Gaussian noise."""
 
 Published = Mapping[str, Sequence[PublishedRun]]
 """The published runs of each row."""
@@ -52,6 +55,7 @@ def main() -> None:
     for name, text in {
         "ACR": table(every, published),
         "accuracy": accuracy_table(every, published),
+        "grid": grid_table(every),
     }.items():
         print(text)
         page = put(page, name, text)
@@ -118,6 +122,41 @@ def accuracy_table(every: Sequence[Measured], published: Published) -> str:
             found = compare_with_published(run, logs, at=reached)
             lines.append(_shares("published", [share for _, share in found.accuracy.values()]))
     return _markdown(("certified accuracy at", *(f"{r:.2f}" for r in RADII)), lines)
+
+
+def grid_table(every: Sequence[Measured]) -> str:
+    """Both kinds of noise: a line for each run that was certified with both."""
+    titles = [
+        "run",
+        "images",
+        "ACR, Gaussian noise",
+        "ACR, grid noise",
+        "grid minus Gaussian (95 %)",
+        "largest difference of certified accuracy",
+        "ambiguous draws",
+    ]
+    lines = []
+    for run in every:
+        path = run.path.with_name(GRID_FILE)
+        if path.exists():
+            lines.append(_grid_line(run, measure(path)))
+    return _markdown(titles, lines)
+
+
+def _grid_line(gaussian: Measured, grid: Measured) -> str:
+    if not same_images(gaussian, grid):
+        raise SystemExit(f"{grid.path} has other images than {gaussian.path}")
+    difference = intervals.mean(differences_by_image(grid, gaussian))
+    reached = [r for r in RADII if r <= (grid.largest_radius or r)]
+    points = 100 * (grid.accuracy_at(reached) - gaussian.accuracy_at(reached))
+    largest = max(points.tolist(), key=abs)
+    ambiguous = sum((row.counts or {}).get(NOBODY, 0) for row in grid.file.rows)
+    draws = sum(row.n for row in grid.file.rows)
+    return (
+        f"| {gaussian.name} | {len(grid)} | {gaussian.counted.mean():.4f} "
+        f"| {grid.counted.mean():.4f} | {_signed(difference)} | {largest:+.1f} points "
+        f"| {ambiguous} of {draws:,} |"
+    )
 
 
 def _shares(name: str, shares: Iterable[float]) -> str:

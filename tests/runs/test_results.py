@@ -19,6 +19,12 @@ from tests.conftest import ROOT, Run
 
 RESULTS = ROOT / "results"
 CERTIFIED = sorted(path.parent.name for path in RESULTS.glob("*/certificates.tsv.xz"))
+FILES = sorted(RESULTS.glob("*/certificates*.tsv.xz"))
+"""With Gaussian noise, and with grid noise."""
+
+
+def file_id(path: Path) -> str:
+    return f"{path.parent.name}-{path.name.removesuffix('.tsv.xz')}"
 
 
 def test_the_table_follows_from_the_certificates() -> None:
@@ -28,9 +34,9 @@ def test_the_table_follows_from_the_certificates() -> None:
     assert all(f"| {name} |" in done.stdout for name in CERTIFIED)
 
 
-@pytest.mark.parametrize("name", CERTIFIED)
-def test_every_row_follows_from_its_votes(name: str, smoothmix: Run) -> None:
-    result = smoothmix("certificates", "verify", RESULTS / name / "certificates.tsv.xz")
+@pytest.mark.parametrize("path", FILES, ids=file_id)
+def test_every_row_follows_from_its_votes(path: Path, smoothmix: Run) -> None:
+    result = smoothmix("certificates", "verify", path)
     assert result.code == 0, result.err
 
 
@@ -49,19 +55,19 @@ avx512 = pytest.mark.skipif(
 
 @avx512
 @pytest.mark.shared
-@pytest.mark.parametrize("name", CERTIFIED)
+@pytest.mark.parametrize("path", FILES, ids=file_id)
 def test_the_committed_weights_give_the_committed_votes_of_the_least_sure_image(
-    name: str, shared_data: Path
+    path: Path, shared_data: Path
 ) -> None:
-    config, model = load_run(RESULTS / name)
-    file = certificates.read(RESULTS / name / "certificates.tsv.xz")
+    config, model = load_run(path.parent)
+    file = certificates.read(path)
     assert file.settings is not None
     how, test = file.settings.certification, data.load(config.data, "test", data_dir=shared_data)
     row = min(
         (row for row in file.rows if row.n),
         key=lambda row: abs(2 * max((row.counts or {}).values()) - how.guarantee.max_draws),
     )
-    smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes, noise="gaussian")
+    smoothed = sm.Smoothed(model, sigma=how.sigma, num_classes=config.num_classes, noise=how.noise)
     image = test.images([row.idx])
     found = smoothed.certify(image, **how.guarantee.options(), seed=how.seed, index=[row.idx])
     assert certificates.sparse(found.counts[0]) == row.counts
