@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Iterator
+from importlib import import_module, invalidate_caches
 from pathlib import Path
 
 import numpy as np
@@ -145,21 +148,47 @@ def test_a_network_that_draws_random_numbers_is_finished_in_one_go(tmp_path: Pat
         merge([read(tmp_path / "1.tsv"), read(tmp_path / "2.tsv")])
 
 
-def test_a_source_file_that_was_edited_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The source file of the module own_network, which is to be edited."""
     source = tmp_path / "own_network.py"
     source.write_text(
-        "from tests.certify.test_other_code import Network\nclass Own(Network):\n    pass\n"
+        "from tests.certify.test_other_code import Hidden, Network\n\n\n"
+        "class Own(Network):\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    import own_network  # type: ignore[import-not-found]
+    yield source
+    del sys.modules["own_network"]
 
-    try:
-        certify(own_network.Own(), tmp_path / "c.tsv", maximum=2)
-        certify(own_network.Own(), tmp_path / "c.tsv", maximum=3)
-        source.write_text(source.read_text() + "# Edited.\n")
-        with pytest.warns(UserWarning, match="the source file of own_network has changed"):
-            certify(own_network.Own(), tmp_path / "c.tsv", maximum=4)
-    finally:
-        del sys.modules["own_network"]
+
+def own_network(source: Path) -> nn.Module:
+    """The network as the source has it now."""
+    sys.modules.pop("own_network", None)
+    # The time of a file need not change between two edits of a test.
+    shutil.rmtree(source.parent / "__pycache__", ignore_errors=True)
+    invalidate_caches()
+    network: nn.Module = import_module("own_network").Own()
+    return network
+
+
+def test_a_source_file_that_was_edited_is_named(tmp_path: Path, own_source: Path) -> None:
+    certify(own_network(own_source), tmp_path / "c.tsv", maximum=2)
+    certify(own_network(own_source), tmp_path / "c.tsv", maximum=3)
+    own_source.write_text(own_source.read_text() + "# Edited.\n")
+    with pytest.warns(UserWarning, match="the source file of own_network has changed"):
+        certify(own_network(own_source), tmp_path / "c.tsv", maximum=4)
+    assert len(read(tmp_path / "c.tsv").rows) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*the source file of own_network has changed")
+def test_edited_code_that_no_probe_shows_is_not_continued(tmp_path: Path, own_source: Path) -> None:
+    certify(own_network(own_source), tmp_path / "c.tsv", maximum=2)
+    rows = (tmp_path / "c.tsv").read_bytes()
+    before = own_source.read_text()
+    own_source.write_text(before.replace("class Own(Network)", "class Own(Hidden)"))
+    with pytest.raises(UsageError, match=r"image 0 says selection votes .* but the network gives"):
+        certify(own_network(own_source), tmp_path / "c.tsv", maximum=4)
+    assert (tmp_path / "c.tsv").read_bytes() == rows
+    own_source.write_text(before)
+    certify(own_network(own_source), tmp_path / "c.tsv", maximum=4)
+    assert len(read(tmp_path / "c.tsv").rows) == 4

@@ -248,7 +248,9 @@ def certify_remaining(
     settings = writer.settings
     remaining = writer.remaining
     if remaining:
-        require_same_votes(writer.path, writer.done, writer.file_settings, sampler, dataset)
+        require_same_votes(
+            writer.path, writer.done, writer.file_settings, settings, sampler, dataset
+        )
     import_old_votes(writer.path, writer.file_settings, journal)
     if settings.certification.budget is not None:
         _spend_budget(

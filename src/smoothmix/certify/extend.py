@@ -101,7 +101,7 @@ def _extend(
     journal = Journal(path, settings)
     assert old.settings is not None
     import_old_votes(path, old.settings, Journal(path, old.settings))
-    require_same_votes(path, old.rows, old.settings, sampler, dataset)
+    require_same_votes(path, old.rows, old.settings, settings, sampler, dataset)
     earlier = {row.idx: row for row in old.rows}
     with writing(new, settings) as writer:
         certify_remaining(

@@ -34,7 +34,7 @@ DEVIATIONS = 4.0
 """Near ties are wider if the probe's logits differ from those on record: so many differences."""
 
 ROWS_ON_RESUMING = 20
-"""Rows whose selection votes are drawn again before a file is resumed on another machine."""
+"""Finished rows whose selection votes are drawn again where the probe is not enough."""
 
 
 @final
@@ -61,8 +61,20 @@ def compare_votes(
     sampler: Sampler, draws: ImageDraws, recorded: Mapping[int, int], *, near_tie: float
 ) -> ComparedVotes:
     """Draw votes again and compare them with those on record."""
-    before = dense(recorded, sampler.num_classes)
     (again,) = sampler.tally([draws])
+    return explain_difference(sampler, draws, recorded, again, near_tie=near_tie)
+
+
+def explain_difference(
+    sampler: Sampler,
+    draws: ImageDraws,
+    recorded: Mapping[int, int],
+    again: NDArray[np.int64],
+    *,
+    near_tie: float,
+) -> ComparedVotes:
+    """Compare votes that were drawn again with those on record."""
+    before = dense(recorded, sampler.num_classes)
     differing = int(np.abs(before - again).sum()) // 2
     if not differing:
         return ComparedVotes(differing=0)
@@ -94,37 +106,54 @@ def require_same_votes(
     path: Path,
     rows: Sequence[Certificate],
     recorded: FileSettings,
+    here: FileSettings,
     sampler: Sampler,
     dataset: Dataset,
 ) -> None:
     """Refuse to continue rows whose votes this network does not give.
 
-    Where the probe has the bits on record, nothing is drawn. Elsewhere the probe allows for
-    rounding, and eight images might miss code that treats others differently: so the selection
-    votes of some rows are drawn again, which costs next to nothing beside their estimation.
+    Where the code of the network is that on record and the probe has the same bits, nothing is
+    drawn. Otherwise the probe allows for rounding, or its eight images may miss code that treats
+    other images differently: so the selection votes of some finished rows are drawn again, which
+    takes less than the draws of one more image.
     """
-    if have_same_bits(recorded.probe, sampler.probe):
+    if have_same_bits(recorded.probe, sampler.probe) and not _has_other_code(recorded, here):
         return
+    chosen = [row for row in _spread(rows, ROWS_ON_RESUMING) if row.selection_counts]
+    # All of them at once, so that every thread has work.
+    ranges = [_selection_draws(row, dataset) for row in chosen]
     near_tie = near_tie_width(recorded, sampler.probe)
-    for row in _spread(rows, ROWS_ON_RESUMING):
-        if not row.selection_counts:
-            continue
-        images = dataset.images([row.idx])
-        check_images(images)
-        draws = ImageDraws(
-            image=images[0],
-            index=row.idx,
-            domain=Domain.SELECTION,
-            start=0,
-            stop=sum(row.selection_counts.values()),
-        )
-        problem = compare_votes(sampler, draws, row.selection_counts, near_tie=near_tie).problem
+    for row, draws, again in zip(chosen, ranges, sampler.tally(ranges), strict=True):
+        problem = explain_difference(
+            sampler, draws, row.selection_counts or {}, again, near_tie=near_tie
+        ).problem
         if problem:
             raise UsageError(
                 f"{path}: image {row.idx} {problem}: the code or the settings of the network have "
                 "changed since the file was started; finish it with the network that started it, "
                 "or choose another --out"
             )
+
+
+def _has_other_code(recorded: FileSettings, here: FileSettings) -> bool:
+    """Whether some rows may come from another version of the network's source files."""
+    for module, digest in here.sources.items():
+        # A file that several versions have written names all of them.
+        if recorded.sources.get(module, digest) != digest:
+            return True
+    return False
+
+
+def _selection_draws(row: Certificate, dataset: Dataset) -> ImageDraws:
+    images = dataset.images([row.idx])
+    check_images(images)
+    return ImageDraws(
+        image=images[0],
+        index=row.idx,
+        domain=Domain.SELECTION,
+        start=0,
+        stop=sum((row.selection_counts or {}).values()),
+    )
 
 
 def _spread(rows: Sequence[Certificate], most: int) -> list[Certificate]:
