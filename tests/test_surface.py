@@ -166,8 +166,9 @@ PUBLIC = {
     ),
     "data": (
         "AUGMENTATION_NUMBERS DATASETS DataRequest DataSummary Dataset DownloadableSource "
-        "FolderDataset LocalSource MemoryDataset Source SplitCheck check default_data_dir "
-        "describe fetch known_shape load match_classes match_shape renumbered"
+        "FolderDataset LocalSource MemoryDataset Preparation Source SplitCheck check "
+        "default_data_dir describe fetch known_shape load load_images match_classes match_shape "
+        "renumbered"
     ),
     "integrations": "",
     "inference": ("PreparedNetwork Sampler engine_name keep_freed_memory prepare_network"),

@@ -134,6 +134,58 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How image files of any size become images of one size, in 8 bits; None leaves it as it is."""
+
+    resize: int | None = None
+    """Pixels to which the short side is scaled."""
+
+    crop: int | None = None
+    """Pixels of each side of the square in the middle that is cropped, after scaling."""
+
+    channels: int | None = None
+    """1 to read images as grey, 3 to read them as colour."""
+
+    def __post_init__(self) -> None:
+        for name in ("resize", "crop"):
+            side = getattr(self, name)
+            require(side is None or side >= 1, f"{name} must be at least 1, got {side}")
+        require(self.channels in (None, 1, 3), f"channels must be 1 or 3, got {self.channels}")
+        require(
+            bool(self.resize or self.crop or self.channels),
+            "a preparation of images needs resize, crop or channels",
+        )
+        if self.resize is not None and self.crop is not None:
+            require(
+                self.crop <= self.resize,
+                f"crop must be at most resize ({self.resize}), got {self.crop}",
+            )
+
+    @property
+    def resizes(self) -> bool:
+        """Whether images get another size."""
+        return self.resize is not None or self.crop is not None
+
+    def __str__(self) -> str:
+        """What is done to images, in words.
+
+        >>> str(Preparation(resize=32, crop=28, channels=1))
+        'scaled to 32 pixels on the short side, cropped to the middle 28x28 and read as grey'
+        """
+        steps = []
+        if self.resize is not None:
+            steps.append(f"scaled to {self.resize} pixels on the short side")
+        if self.crop is not None:
+            steps.append(f"cropped to the middle {self.crop}x{self.crop}")
+        if self.channels is not None:
+            steps.append({1: "read as grey", 3: "read as colour"}[self.channels])
+        *others, last = steps
+        if not others:
+            return last
+        return f"{', '.join(others)} and {last}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FineTuning:
     """What a network has learned before the run, and which of its parts the run trains."""
 
@@ -188,6 +240,10 @@ class RunConfig:
 
     augmentation: str = ""
     """How training images are augmented; empty for the way of the data set."""
+
+    preparation: Preparation | None = None
+    """How image files are resized and cropped, for training and afterwards; None if they are not.
+    """
 
     denoiser: str = ""
     """The denoiser in front of the network, which is then all that is trained; empty for none."""

@@ -15,7 +15,8 @@ from PIL import Image
 from smoothmix.data import AUGMENTATION_NUMBERS, FolderDataset, check, image_files, load
 from smoothmix.data.augment import crop_box
 from smoothmix.data.folders import wnids
-from smoothmix.data.image_files import centre_crop, decode
+from smoothmix.data.image_files import decode
+from smoothmix.data.resizing import centre_crop
 from smoothmix.errors import DataError, SmoothmixError, UsageError
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

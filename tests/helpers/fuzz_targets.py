@@ -37,7 +37,7 @@ from smoothmix.certificates import FileSettings
 from smoothmix.certificates.partial import Journal, PartialVotes
 from smoothmix.certificates.settings import load_settings
 from smoothmix.config import RunConfig
-from smoothmix.data import image_files
+from smoothmix.data import image_files, resizing
 from smoothmix.data.cifar import FOLDER, read_batches
 from smoothmix.data.cifar_pickles import read_batch
 from smoothmix.data.idx import IdxFile, parse_idx, read_at_most, read_idx
@@ -318,7 +318,7 @@ def read_any_idx(path: Path) -> None:
 
 def read_image(path: Path) -> None:
     for channels in (1, 3):
-        image_files.centre_crop(image_files.decode(path, channels), 8, (6, 6))
+        resizing.centre_crop(image_files.decode(path, channels), 8, (6, 6))
 
 
 def read_npz(path: Path) -> None:

@@ -14,6 +14,7 @@ import torch
 from smoothmix import certificates
 from smoothmix.certificates.secret_seeds import secret_seed_for
 from smoothmix.certify import Resident
+from smoothmix.config import Preparation
 from smoothmix.data.photos import load_images
 from smoothmix.errors import UsageError
 from smoothmix.noise.streams import Domain
@@ -152,14 +153,32 @@ def test_bodies_that_are_no_image_are_refused(body: bytes, status: int, sentence
     assert refusal.value.status == status
 
 
+@pytest.mark.parametrize("preparation", [None, Preparation(resize=40, crop=28)])
 @pytest.mark.parametrize("size", [(28, 28), (90, 60), (30, 200)])
-def test_images_are_prepared_as_those_of_certify(size: tuple[int, int], tmp_path: Path) -> None:
+def test_images_are_prepared_as_those_of_certify(
+    size: tuple[int, int], preparation: Preparation | None, tmp_path: Path
+) -> None:
     body = png(size, seed=3)
     (tmp_path / "photo.png").write_bytes(body)
-    dataset = load_images([str(tmp_path)], shape=SHAPE, class_names="ab", trained_on="mnist")
-    ours = prepare_image(body, shape=SHAPE, trained_on="mnist", max_pixels=10**6)
+    dataset = load_images(
+        [str(tmp_path)],
+        shape=SHAPE,
+        class_names="ab",
+        trained_on="mnist",
+        preparation=preparation,
+    )
+    ours = prepare_image(
+        body, shape=SHAPE, trained_on="mnist", max_pixels=10**6, preparation=preparation
+    )
     assert torch.equal(ours.pixels, dataset.images([0])[0])
     assert ours.note == dataset.note
+
+
+def test_an_image_too_small_for_the_crop_of_its_run_is_refused() -> None:
+    way = Preparation(crop=28)
+    with pytest.raises(Refused, match="20x30 pixels are too few to crop 28x28") as refusal:
+        prepare_image(png((20, 30)), shape=SHAPE, trained_on="", max_pixels=10**6, preparation=way)
+    assert refusal.value.status == 415
 
 
 def test_a_radius_in_other_words_is_never_more_than_the_radius() -> None:

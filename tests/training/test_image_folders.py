@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smoothmix import certificates
-from smoothmix.config import RunConfig
+from smoothmix import certificates, data
+from smoothmix.certify import certify_dataset
+from smoothmix.config import Preparation, RunConfig
+from smoothmix.runs.load import load_run
 from tests.conftest import Run, command
 
 
@@ -125,3 +127,125 @@ def test_a_cifar_resnet_trains_on_colour_images(smoothmix: Run, tmp_path: Path) 
     assert list((tmp_path / "run" / "tensorboard").glob("events*")), (
         "TensorBoard's events are there"
     )
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Photos of two classes in as many sizes as there are photos: bright on the left, or not."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for number in range(16):
+            height, width = rng.integers(40, 80, 2)
+            pixels = rng.integers(0, 100, (height, width, 3), dtype=np.uint8)
+            if number % 2:
+                pixels[:, : width // 2] += 140
+            path = tmp_path / "pets" / split / ("cat", "dog")[number % 2] / f"{number:02}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    return tmp_path
+
+
+RESIZED = ("--resize", 32, "--crop", 28, "--channels", 1)
+ABOUT = "scaled to 32 pixels on the short side, cropped to the middle 28x28 and read as grey"
+
+
+def test_a_run_keeps_how_its_images_are_resized_and_every_command_does_the_same(
+    smoothmix: Run, pets: Path
+) -> None:
+    options = ("--data", "folder:pets", "--network", "lenet", "--sigma", 0.25, "--batch", 8)
+    train = ("train", *options, "--epochs", 16, "--workers", 0, "--out", "run")
+    refused = smoothmix(*train)
+    assert refused.code == 1
+    assert "images must have one size" in refused.err
+    assert "--resize 32 --crop 32" in refused.err
+    done = smoothmix(*train, *RESIZED)
+    assert done.code == 0, done.err
+    assert f"note: images {ABOUT}, in 8 bits: certificates are about" in done.err
+    config = RunConfig.load(pets / "run" / "config.toml")
+    assert config.preparation == Preparation(resize=32, crop=28, channels=1)
+    assert config.image_shape == (1, 28, 28)
+    other = smoothmix(*train, "--resize", 30, "--crop", 28, "--channels", 1)
+    assert other.code == 2
+    assert "resize is 32 there and 30 here" in other.err
+
+    # certify, verify and redraw: the images of the training.
+    quick = ("--n0", 10, "--n", 200)
+    certified = smoothmix("certify", "run", *quick)
+    assert certified.code == 0, certified.err
+    assert f"note: images {ABOUT}" in certified.err
+    file = certificates.read(pets / "run" / "certificates.tsv")
+    assert file.settings is not None
+    assert file.settings.preparation == config.preparation
+    assert "certificates are about the images so prepared" in file.settings.data_note
+    assert sum(row.correct for row in file.rows) >= 14
+    verified = smoothmix("certificates", "verify", "run", "--data", "folder:pets", "--redraw", 2)
+    assert verified.code == 0, verified.err + verified.out
+    assert "checked: the labels, against the data set folder:pets" in verified.out
+    assert "all votes are the same" in verified.out
+    # The page shows the images as they were certified.
+    assert smoothmix("report", "run", "--out", "page.html").code == 0
+    assert "they are not drawn" not in (pets / "page.html").read_text()
+
+    # predict and photos: one file, prepared in the same way, gets the same votes.
+    predicted = smoothmix("predict", "run", "--n", 100, "--max", 1)
+    assert predicted.out.splitlines()[1].startswith("0\t0\t")
+    photos = smoothmix("certify", "run", "--images", "pets/test/cat/00.png", *quick)
+    assert photos.code == 0, photos.err
+    assert f"images were {ABOUT}" in photos.out
+    (row,) = certificates.read(pets / "run" / "images.tsv").rows
+    assert row.counts == file.rows[0].counts
+
+    # By hand, as documented.
+    config, network = load_run(pets / "run")
+    dataset = data.load(config.data, preparation=config.preparation)
+    settings = file.settings.certification
+    again = certify_dataset(network, dataset, settings, path=pets / "again.tsv", model_name="lenet")
+    assert [row.counts for row in again.rows] == [row.counts for row in file.rows]
+
+    # Options must not contradict the record, and arrays are of the network's size already.
+    contradicted = smoothmix("certify", "run", "--resize", 40, "--out", "x.tsv", *quick)
+    assert contradicted.code == 2
+    assert "the run has recorded how its images were prepared" in contradicted.err
+    np.savez(
+        pets / "a.npz",
+        x=(255 * dataset.images([0, 8])[:, 0].numpy()).round().astype("uint8"),
+        y=np.array([0, 1]),
+    )
+    arrays = smoothmix("certify", "run", "--data", "npz:a.npz", "--out", "a.tsv", *quick)
+    assert arrays.code == 0, arrays.err
+    first, _ = certificates.read(pets / "a.tsv").rows
+    assert first.counts == file.rows[0].counts
+
+
+def test_a_model_without_a_run_gets_images_of_one_size_by_options(
+    smoothmix: Run, pets: Path
+) -> None:
+    (pets / "tiny.py").write_text(
+        "import torch\n"
+        "class Tiny(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.w = torch.nn.Parameter(torch.ones(1))\n"
+        "    def forward(self, x):\n"
+        "        left = x[..., :14].mean((1, 2, 3)) - x[..., 14:].mean((1, 2, 3))\n"
+        "        return self.w * torch.stack([0.27 - left, left - 0.27], 1)\n"
+    )
+    options = ("--model", "tiny:Tiny", "--data", "folder:pets", "--sigma", 0.25, "--n", 200)
+    certify = ("certify", *options, "--out", "t.tsv")
+    done = smoothmix(*certify, "--resize", 32, "--crop", 28)
+    assert done.code == 0, done.err
+    file = certificates.read(pets / "t.tsv")
+    assert sum(row.correct for row in file.rows) == 16
+    other = smoothmix(*certify, "--resize", 30, "--crop", 28)
+    assert other.code == 2
+    assert "preparation is scaled to 32 pixels" in other.err
+    assert "data_hash" not in other.err
+
+
+def test_settings_without_resizing_have_the_digest_of_before(
+    smoothmix: Run, untrained_run: str, tmp_path: Path
+) -> None:
+    assert smoothmix("certify", untrained_run, "--n0", 10, "--n", 100, "--max", 1).code == 0
+    text = (tmp_path / untrained_run / "certificates.toml").read_text()
+    assert "preparation" not in text
+    assert "preparation" not in (tmp_path / untrained_run / "config.toml").read_text()

@@ -21,7 +21,7 @@ from smoothmix.certificates.probes import Probe, probe_difference
 from smoothmix.certificates.row import columns_of
 from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_value
 from smoothmix.certificates.selection import parse_shard
-from smoothmix.config import Precision, require
+from smoothmix.config import Precision, Preparation, require
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError
 from smoothmix.noise import GAUSSIAN, NOISES, GridNoise, Noise
 from smoothmix.stats.allocation import Budget
@@ -74,6 +74,9 @@ class FileSettings:
 
     data_note: str = ""
     """What was missing, if only a part of the data set was available."""
+
+    preparation: Preparation | None = None
+    """How image files were resized and cropped; None for the images as they are."""
 
     labels: str = ""
     """`none` where the images have no labels, and every row has the label -1."""
@@ -439,6 +442,9 @@ def differences(
     # Files of earlier versions do not have it, and small data sets do not need it.
     if not there.data_content_hash or not here.data_content_hash:
         apart.add("data_content_hash")
+    # Other images have another fingerprint: one sentence is enough.
+    if there.preparation != here.preparation:
+        apart.add("data_hash")
     # Another noise has another scheme: one sentence is enough.
     if there.certification.noise != here.certification.noise:
         apart.add("noise_scheme")

@@ -163,6 +163,7 @@ def file_settings(
         data_hash=dataset.fingerprint,
         data_content_hash=dataset.content_hash,
         data_note=dataset.note or "",
+        preparation=dataset.preparation,
         num_classes=sampler.num_classes,
         class_numbers=dataset.class_numbers,
         labels="" if dataset.labelled else "none",

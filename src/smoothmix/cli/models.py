@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import ImageOptions, ModelOptions
 from smoothmix.cli.output import echo
-from smoothmix.config import EngineName, Precision, require, require_sigma
+from smoothmix.config import EngineName, Precision, Preparation, require, require_sigma
 from smoothmix.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class LoadedNetwork:
     """The same, where its run has recorded them."""
     class_names: tuple[str, ...] = ()
     """Names of its classes, where its run has recorded them."""
+    preparation: Preparation | None = None
+    """How its run has resized and cropped image files."""
 
     def smoothed(
         self,
@@ -149,6 +151,7 @@ def _from_folder(run: Path) -> LoadedNetwork:
         shape=image_shape(config),
         trained_shape=config.image_shape,
         class_names=config.class_names,
+        preparation=config.preparation,
     )
     if zoo.is_zoo(run):
         # Results for a network of the zoo go to the current folder: its own holds published ones.
@@ -231,11 +234,17 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
     from smoothmix import data
 
     if options.photos:
-        return _photos(network, options.photos)
+        return _photos(network, options.photos, _preparation(network, options))
     name = options.data or network.data
     if name is None:
         raise UsageError("--data is needed: the data set of your network is not known")
-    dataset = data.load(name, options.split, data_dir=options.data_dir)
+    preparation = _preparation(network, options)
+    # Arrays, for example, are of one size already; match_shape compares it with the network's.
+    if not options.prepares and not data.DATASETS[name].takes_preparation:
+        preparation = None
+    dataset = data.load(name, options.split, data_dir=options.data_dir, preparation=preparation)
+    if dataset.preparation is not None:
+        echo(f"note: {dataset.note}")
     dataset = as_trained(network, dataset, classes=options.classes)
     if network.data is not None and dataset.name != network.data:
         warnings.warn(
@@ -249,7 +258,22 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
     return dataset
 
 
-def _photos(network: LoadedNetwork, places: Sequence[str]) -> Dataset:
+def _preparation(network: LoadedNetwork, options: ImageOptions) -> Preparation | None:
+    """How images are resized and cropped: as for training, or by options for other networks."""
+    if not options.prepares:
+        return network.preparation
+    given = Preparation(resize=options.resize, crop=options.crop, channels=options.channels)
+    require(
+        network.preparation in (None, given),
+        f"the run has recorded how its images were prepared ({network.preparation}): leave "
+        "--resize, --crop and --channels out",
+    )
+    return given
+
+
+def _photos(
+    network: LoadedNetwork, places: Sequence[str], preparation: Preparation | None
+) -> Dataset:
     """Images without labels, prepared as the network's training images."""
     from smoothmix.data.photos import load_images
 
@@ -264,6 +288,7 @@ def _photos(network: LoadedNetwork, places: Sequence[str]) -> Dataset:
         shape=network.shape,
         class_names=network.class_names or _numbers(network.num_classes or 0),
         trained_on=network.data or "",
+        preparation=preparation,
     )
 
 

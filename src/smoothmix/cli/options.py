@@ -108,6 +108,21 @@ class ImageOptions(DataOptions):
     """The network's names for classes that the data set names otherwise, such as
     --classes cats=cat,dogs=dog."""
 
+    resize: int | None = None
+    """Scale image files to so many pixels on the short side, for a --model; runs have recorded how
+    their images are prepared."""
+
+    crop: int | None = None
+    """Crop the middle of image files to a square of so many pixels, after --resize."""
+
+    channels: int | None = None
+    """Read image files as grey (1) or colour (3)."""
+
+    @property
+    def prepares(self) -> bool:
+        """Whether it says how images are prepared."""
+        return any(value is not None for value in (self.resize, self.crop, self.channels))
+
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
         alone = self.data is None and self.classes is None

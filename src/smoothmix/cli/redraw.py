@@ -89,7 +89,12 @@ def redraw_file(
             num_classes=settings.num_classes,
         ),
     )
-    dataset = data.load(options.data or settings.data, settings.split, data_dir=options.data_dir)
+    dataset = data.load(
+        options.data or settings.data,
+        settings.split,
+        data_dir=options.data_dir,
+        preparation=settings.preparation,
+    )
     if network.trained_shape:
         dataset = data.match_shape(dataset, network.trained_shape)
     if settings.class_numbers:

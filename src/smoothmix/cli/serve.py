@@ -178,6 +178,7 @@ def _opened(
             name=loaded.name,
             class_names=loaded.class_names,
             trained_on=loaded.data or "",
+            preparation=loaded.preparation,
             weights=loaded.weights,
         )
 

@@ -123,7 +123,9 @@ def check_labels(file: Certificates, options: RedrawOptions) -> Checked:
     if options.data is None and name not in data.DATASETS:
         return _labels_unchecked(f"since {shown(name)} is data of your own: name it by --data")
     try:
-        dataset = data.load(name, settings.split, data_dir=options.data_dir)
+        dataset = data.load(
+            name, settings.split, data_dir=options.data_dir, preparation=settings.preparation
+        )
         fingerprint = dataset.fingerprint
     except SmoothmixError:
         # Whoever names the data wants to know why it cannot be read.

@@ -12,6 +12,7 @@ on MNIST's test set.
 
 from __future__ import annotations
 
+from smoothmix.config import Preparation
 from smoothmix.data.api import (
     DataSummary,
     SplitCheck,
@@ -26,6 +27,7 @@ from smoothmix.data.augment import AUGMENTATION_NUMBERS
 from smoothmix.data.classes import match_classes, match_shape, renumbered
 from smoothmix.data.dataset import Dataset, MemoryDataset
 from smoothmix.data.image_files import FolderDataset
+from smoothmix.data.photos import load_images
 from smoothmix.data.registry import DATASETS
 from smoothmix.data.source import DataRequest, DownloadableSource, LocalSource, Source
 
@@ -39,6 +41,7 @@ __all__ = [
     "FolderDataset",
     "LocalSource",
     "MemoryDataset",
+    "Preparation",
     "Source",
     "SplitCheck",
     "check",
@@ -47,6 +50,7 @@ __all__ = [
     "fetch",
     "known_shape",
     "load",
+    "load_images",
     "match_classes",
     "match_shape",
     "renumbered",

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothmix._io.text import counted
+from smoothmix.config import Preparation, require
 from smoothmix.data.dataset import Dataset
 from smoothmix.data.download import web
 from smoothmix.data.folders import refuse_files, some_names
@@ -86,19 +87,27 @@ def load(
     *,
     data_dir: Path | str | None = None,
     allow_partial: bool = False,
+    preparation: Preparation | None = None,
 ) -> Dataset:
     """The `split` of the data set `name`, its files checked against the published ones.
 
     Files are searched under `data_dir`, or under `default_data_dir()`; nothing is downloaded.
     With `allow_partial`, missing batches of CIFAR-10 are left out and named by `note`.
+    `preparation` resizes and crops image files of your own, as a run has recorded it.
     """
     source = DATASETS[name]
+    require(
+        preparation is None or source.takes_preparation,
+        f"{name} has images of one size: only image files of your own (folder:PATH) are resized, "
+        "cropped or read with other channels",
+    )
     # The name goes into files and is compared there: one folder must have one name.
     request = DataRequest(
         name=_normalised_name(name),
         data_dir=_data_dir(data_dir),
         split=split,
         allow_partial=allow_partial,
+        preparation=preparation,
     )
     with _system_errors_explained(name):
         return source.load(request)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix.config import UNLABELLED
+from smoothmix.config import UNLABELLED, Preparation
 from smoothmix.data.augment import check_uniforms, flip_shift
 from smoothmix.errors import DataError, UsageError
 
@@ -54,6 +54,9 @@ class Dataset(ABC):
 
     class_numbers: tuple[int, ...] = ()
     """The label of each of its own classes, where a network numbers them otherwise."""
+
+    preparation: Preparation | None = None
+    """How its image files are resized and cropped, where the user or a run has said so."""
 
     def __post_init__(self) -> None:
         if len(self.labels) == 0:

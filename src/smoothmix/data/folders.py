@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from smoothmix._io.text import counted
+from smoothmix.config import Preparation
 from smoothmix.data.image_files import (
     GREY_MODES,
     SUFFIXES,
@@ -23,6 +24,7 @@ from smoothmix.data.image_files import (
     orientation,
     upright_size,
 )
+from smoothmix.data.resizing import prepared_size
 from smoothmix.data.source import DataRequest, LocalSource, Source
 from smoothmix.errors import DataError, UsageError, shown
 
@@ -169,30 +171,76 @@ def image_forms(root: Path, files: Sequence[str]) -> list[ImageForm]:
     return forms
 
 
-def require_one_form(root: Path, files: Sequence[str], forms: Sequence[ImageForm]) -> None:
-    """Refuse images of several sizes, or of 8 and of 16 bits."""
-    first = forms[0]
-    other_sizes = []
-    other_depths = []
+def common_size(
+    root: Path,
+    files: Sequence[str],
+    forms: Sequence[ImageForm],
+    preparation: Preparation | None = None,
+) -> tuple[int, int]:
+    """Width and height of all images once they are prepared; several sizes are refused."""
+    _require_one_depth(root, files, forms)
+    if forms[0].deep:
+        _require_only_cropped(root, preparation)
+    sizes = []
+    problems = []
     for file, form in zip(files, forms, strict=True):
-        if form.size != first.size:
-            other_sizes.append(f"{file} has {_size_text(form)}")
-        if form.deep != first.deep:
-            other_depths.append(f"{file} has {_bits_text(form)}")
-    if other_sizes:
-        raise DataError(
-            f"{root}: images must have one size, but {files[0]} has {_size_text(first)} "
-            f"and {some_names(other_sizes)}: resize them"
-        )
-    if other_depths:
+        try:
+            sizes.append(prepared_size(form.size, preparation))
+        except DataError as error:
+            problems.append(DataError(f"{root / file}: {error}"))
+    refuse_files(root, problems, len(files))
+    _require_one_size(root, files, sizes, preparation)
+    return sizes[0]
+
+
+def _require_one_depth(root: Path, files: Sequence[str], forms: Sequence[ImageForm]) -> None:
+    """Refuse images of 8 bits among those of 16 bits."""
+    others = []
+    for file, form in zip(files, forms, strict=True):
+        if form.deep != forms[0].deep:
+            others.append(f"{file} has {_bits_text(form)}")
+    if others:
         raise DataError(
             f"{root}: images must all have 8 bits or all 16 bits, but {files[0]} has "
-            f"{_bits_text(first)} and {some_names(other_depths)}: convert them"
+            f"{_bits_text(forms[0])} and {some_names(others)}: convert them"
         )
 
 
-def _size_text(form: ImageForm) -> str:
-    width, height = form.size
+def _require_only_cropped(root: Path, preparation: Preparation | None) -> None:
+    """Refuse to compute with images of 16 bits, which are read as they are or cropped."""
+    if preparation is None:
+        return
+    if preparation.resize is not None or preparation.channels == 3:
+        raise DataError(
+            f"{root}: images of 16 bits can be cropped, but not {preparation}: convert them to "
+            "8 bits"
+        )
+
+
+def _require_one_size(
+    root: Path,
+    files: Sequence[str],
+    sizes: Sequence[tuple[int, int]],
+    preparation: Preparation | None,
+) -> None:
+    others = []
+    for file, size in zip(files, sizes, strict=True):
+        if size != sizes[0]:
+            others.append(f"{file} has {_size_text(size)}")
+    if not others:
+        return
+    advice = "resize them, or let a run do it: --resize 32 --crop 32"
+    if preparation is not None:
+        # Only with resize alone can sizes differ once images are prepared.
+        advice = f"crop the middle as well: --crop {min(min(size) for size in sizes)}"
+    raise DataError(
+        f"{root}: images must have one size, but {files[0]} has {_size_text(sizes[0])} "
+        f"and {some_names(others)}: {advice}"
+    )
+
+
+def _size_text(size: tuple[int, int]) -> str:
+    width, height = size
     return f"{width}x{height}"
 
 
@@ -200,6 +248,14 @@ def _bits_text(form: ImageForm) -> str:
     if form.deep:
         return "16 bits"
     return "8 bits"
+
+
+def preparation_note(preparation: Preparation) -> str:
+    """What certificates of prepared images are about, in words that follow `images were`."""
+    how = str(preparation)
+    if preparation.resize is not None:
+        how += ", in 8 bits"
+    return f"{how}: certificates are about the images so prepared"
 
 
 def split_folders(request: DataRequest) -> tuple[str, ...]:
@@ -323,7 +379,7 @@ class ImageNetSource(LocalSource):
 @final
 @dataclass(frozen=True, kw_only=True)
 class FolderSource(Source):
-    """The user's own images of one size, in one folder per class."""
+    """The user's own images in one folder per class: of one size, or resized to one."""
 
     def load(self, request: DataRequest) -> FolderDataset:
         if not request.path.is_dir():
@@ -341,11 +397,17 @@ class FolderSource(Source):
         if not files:
             raise DataError(f"{root}: no image files ({', '.join(SUFFIXES)}) in folders of classes")
         forms = image_forms(root, files)
-        require_one_form(root, files, forms)
-        width, height = forms[0].size
+        preparation = request.preparation
+        width, height = common_size(root, files, forms, preparation)
         channels = 1
         if any(form.colour for form in forms):
             channels = 3
+        note = None
+        short_side = None
+        if preparation is not None:
+            channels = preparation.channels or channels
+            note = f"images {preparation_note(preparation)}"
+            short_side = preparation.resize
         others = left_out(root, classes, files)
         warn_of_left_out(root, others)
         return FolderDataset(
@@ -357,7 +419,11 @@ class FolderSource(Source):
             root=root,
             files=tuple(files),
             channels=channels,
+            note=note,
             size=(height, width),
+            preparation=preparation,
+            short_side=short_side,
+            cropped=preparation is not None and preparation.crop is not None,
             upright=any(form.turned for form in forms),
             deep=forms[0].deep,
             left_out=tuple(others),
@@ -392,6 +458,8 @@ IMAGENET = ImageNetSource(
 
 FOLDER = FolderSource(
     description=(
-        "your own images of one size: PATH/train/<class>/*, PATH/test/<class>/*, or PATH/<class>/*"
+        "your own images: PATH/train/<class>/*, PATH/test/<class>/*, or PATH/<class>/*; of one "
+        "size, or resized by --resize and --crop"
     ),
+    takes_preparation=True,
 )

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, final
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothmix.data.augment import check_uniforms, crop_box, flips
+from smoothmix.data.augment import check_uniforms
 from smoothmix.data.content_hash import content_hash
 from smoothmix.data.dataset import Dataset, positions, to_float
+from smoothmix.data.resizing import MAX_PIXELS, centre_crop, middle, resized_crop
 from smoothmix.errors import DataError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 # PIL knows more formats, some of which call other programs, such as EPS.
 FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-MAX_PIXELS = 2**26
-"""Of one image: a small file may unpack to any number, and ImageNet's largest has 61 million."""
-
 HASH_ALL_BYTES = 2**28
 """Up to this total size, the fingerprint covers the content of all files, which takes a second."""
 
@@ -213,38 +211,6 @@ def _decoded(
             ) from error
 
 
-def centre_crop(image: Image.Image, short_side: int, size: tuple[int, int]) -> Image.Image:
-    """The middle of an image, of `size` (height, width), after scaling its short side."""
-    from PIL import Image
-
-    width = image.width * short_side // min(image.size)
-    height = image.height * short_side // min(image.size)
-    if width * height > MAX_PIXELS:
-        raise DataError(
-            f"an image of {image.width}x{image.height} pixels is too long to be scaled: "
-            "crop or remove it"
-        )
-    if image.size != (width, height):
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left = round((width - size[1]) / 2)
-    top = round((height - size[0]) / 2)
-    return image.crop((left, top, left + size[1], top + size[0]))
-
-
-def resized_crop(
-    image: Image.Image, size: tuple[int, int], uniforms: NDArray[np.floating[Any]]
-) -> Image.Image:
-    """A random part of an image, scaled to `size` (height, width) and perhaps mirrored."""
-    from PIL import Image
-
-    # Cropped first: `resize(box=...)` would blend in pixels from outside the box at its border.
-    part = image.crop(crop_box(*image.size, uniforms))
-    part = part.resize(size[::-1], Image.Resampling.BILINEAR)
-    if flips(uniforms):
-        return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return part
-
-
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FolderDataset(Dataset):
@@ -263,7 +229,10 @@ class FolderDataset(Dataset):
     """Height and width of the images."""
 
     short_side: int | None = None
-    """Length to which the short side is scaled before cropping; None if files have the size."""
+    """Length to which the short side is scaled before cropping; None if it is not scaled."""
+
+    cropped: bool = False
+    """Whether the middle is cropped; always, if the short side is scaled."""
 
     upright: bool = False
     """Whether images are turned as their EXIF orientation says; ImageNet's are not."""
@@ -303,6 +272,11 @@ class FolderDataset(Dataset):
         # Earlier versions did not turn images: files of theirs are about other pixels.
         if self.upright:
             content.update(b"upright\n")
+        # Nor did they resize: the same files are other images then.
+        if self.preparation is not None:
+            way = self.preparation
+            values = f"resize {way.resize} crop {way.crop} channels {way.channels}\n"
+            content.update(values.encode())
         step = 1
         # Files of earlier versions record this: `content_hash` covers the rest.
         if sum(sizes) > HASH_ALL_BYTES:
@@ -338,11 +312,13 @@ class FolderDataset(Dataset):
     def _image(self, index: int) -> Image.Image:
         path = self.root / self.files[index]
         image = self._decoded(index)
-        if self.short_side is not None:
-            try:
+        try:
+            if self.short_side is not None:
                 return centre_crop(image, self.short_side, self.size)
-            except DataError as error:
-                raise DataError(f"{path}: {error}") from None
+            if self.cropped:
+                return middle(image, self.size)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
         # Loading checked the size, but the file may have been replaced since.
         if (image.height, image.width) != self.size:
             raise DataError(f"{path}: has changed since the data set was loaded: load it again")

@@ -6,15 +6,23 @@ import glob
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from smoothmix._io.text import counted
-from smoothmix.config import UNLABELLED
-from smoothmix.data.folders import image_forms, some_names
-from smoothmix.data.image_files import SUFFIXES, FolderDataset, centre_crop
+from smoothmix.config import UNLABELLED, Preparation
+from smoothmix.data.folders import (
+    ImageForm,
+    image_forms,
+    preparation_note,
+    refuse_files,
+    some_names,
+)
+from smoothmix.data.image_files import SUFFIXES, FolderDataset
+from smoothmix.data.resizing import middle, require_room, scaled, scaled_size
 from smoothmix.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -90,23 +98,18 @@ def _listed(path: Path) -> list[Path]:
 
 
 def prepared(
-    image: Image.Image, *, shape: Sequence[int], trained_on: str = ""
+    image: Image.Image,
+    *,
+    shape: Sequence[int],
+    trained_on: str = "",
+    preparation: Preparation | None = None,
 ) -> tuple[Image.Image, str]:
     """One image as `load_images` makes it, and how that was."""
     _, height, width = shape
-    if image.size == (width, height):
-        return image, AS_IT_IS
-    if height != width:
-        raise DataError(f"the network takes images of {width}x{height} pixels: resize it")
-    short_side = SHORT_SIDES.get(trained_on, height)
-    return centre_crop(image, short_side, (height, width)), _scaling(short_side, width, height)
-
-
-def _scaling(short_side: int, width: int, height: int) -> str:
-    return (
-        f"scaled to {short_side} pixels on the short side and cropped to {width}x{height} in "
-        "8 bits: certificates are about the images so prepared"
-    )
+    way = _way([image.size], shape=shape, trained_on=trained_on, preparation=preparation)
+    if way.short_side is not None:
+        image = scaled(image, way.short_side)
+    return middle(image, (height, width)), way.note
 
 
 def load_images(
@@ -115,37 +118,98 @@ def load_images(
     shape: Sequence[int],
     class_names: Sequence[str],
     trained_on: str = "",
+    preparation: Preparation | None = None,
 ) -> FolderDataset:
     """Images without labels, of the `shape` that a network takes; `note` says how they are made.
 
-    Images are turned upright, scaled and cropped in 8 bits, as those of the data set `trained_on`.
-    Certificates are about the images so prepared.
+    Images are turned upright, scaled and cropped in 8 bits: as the run has recorded it
+    (`preparation`), or else as those of the data set `trained_on`. Certificates are about the
+    images so prepared.
     """
     paths = find_images(places)
     root = Path(os.path.commonpath([path.parent for path in paths]))
     files = [path.relative_to(root).as_posix() for path in paths]
     forms = image_forms(root, files)
     channels, height, width = shape
-    short_side = None
-    note = AS_IT_IS
-    if any(form.size != (width, height) for form in forms):
-        # Other shapes would be cropped to a stripe, or filled with pixels that nobody took.
-        if height != width:
-            raise DataError(
-                f"{root}: the network takes images of {width}x{height} pixels: resize them"
-            )
-        short_side = SHORT_SIDES.get(trained_on, height)
-        note = _scaling(short_side, width, height)
+    try:
+        way = _way(
+            [form.size for form in forms],
+            shape=shape,
+            trained_on=trained_on,
+            preparation=preparation,
+        )
+    except DataError as error:
+        raise DataError(f"{root}: {error}") from None
+    _require_room(root, files, forms, way, (width, height))
     return FolderDataset(
         name=NAME,
         split="test",
         class_names=tuple(class_names),
         labels=np.full(len(files), UNLABELLED, dtype=np.int64),
-        note=note,
+        note=way.note,
         root=root,
         files=tuple(files),
         channels=channels,
         size=(height, width),
-        short_side=short_side,
+        preparation=preparation,
+        short_side=way.short_side,
+        cropped=way.cropped,
         upright=True,
     )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """How images of any size become images of the network's size: the middle, after scaling."""
+
+    short_side: int | None
+    """Pixels to which the short side is scaled; None leaves images as large as they are."""
+    cropped: bool
+    """Whether the middle is cropped."""
+    note: str
+
+
+def _way(
+    sizes: Sequence[tuple[int, int]],
+    *,
+    shape: Sequence[int],
+    trained_on: str,
+    preparation: Preparation | None,
+) -> _Way:
+    """How images of these sizes (width, height) are prepared for a network."""
+    _, height, width = shape
+    if preparation is not None and preparation.resizes:
+        note = preparation_note(preparation)
+        return _Way(short_side=preparation.resize, cropped=True, note=note)
+    if all(size == (width, height) for size in sizes):
+        return _Way(short_side=None, cropped=False, note=AS_IT_IS)
+    # Other shapes would be cropped to a stripe, or filled with pixels that nobody took.
+    if height != width:
+        raise DataError(f"the network takes images of {width}x{height} pixels: resize them")
+    short_side = SHORT_SIDES.get(trained_on, height)
+    note = (
+        f"scaled to {short_side} pixels on the short side and cropped to {width}x{height} in "
+        "8 bits: certificates are about the images so prepared"
+    )
+    return _Way(short_side=short_side, cropped=True, note=note)
+
+
+def _require_room(
+    root: Path,
+    files: Sequence[str],
+    forms: Sequence[ImageForm],
+    way: _Way,
+    part: tuple[int, int],
+) -> None:
+    """Refuse images from which the network's size cannot be cropped, all in one error."""
+    problems = []
+    for file, form in zip(files, forms, strict=True):
+        try:
+            size = form.size
+            if way.short_side is not None:
+                size = scaled_size(size, way.short_side)
+            require_room(size, part)
+        except DataError as error:
+            problems.append(DataError(f"{root / file}: {error}"))
+    refuse_files(root, problems, len(files))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from smoothmix.config import Preparation
 from smoothmix.data.dataset import Dataset
 from smoothmix.errors import DataError, UsageError
 
@@ -39,6 +40,9 @@ class DataRequest:
 
     allow_partial: bool = False
     """Whether to use the rest when a part is missing."""
+
+    preparation: Preparation | None = None
+    """How image files are resized and cropped; only for sources with `takes_preparation`."""
 
     @property
     def path(self) -> Path:
@@ -70,6 +74,9 @@ class Source(ABC):
 
     preset: str | None = None
     """The preset that gives a run on it the default network and recipe."""
+
+    takes_preparation: bool = False
+    """Whether its image files may be of any size, so that a run resizes and crops them."""
 
     included: bool = False
     """Whether it is part of an installed package, so that nothing has to be downloaded."""

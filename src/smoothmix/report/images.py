@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix.analysis import Measured
+from smoothmix.config import Preparation
 from smoothmix.errors import SmoothmixError
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ class Thumbnail:
 NO_THUMBNAIL = Thumbnail("", 0, 0)
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    """What a file records about its data set."""
+
+    name: str
+    split: str = "test"
+    fingerprint: str = ""
+    class_numbers: tuple[int, ...] = ()
+    preparation: Preparation | None = None
+
+
 def certified_dataset(
     every: Sequence[Measured], data_dir: Path | None
 ) -> tuple[Dataset | None, str]:
@@ -48,7 +60,13 @@ def certified_dataset(
         if measured.settings is not None:
             settings = measured.settings
             recorded.add(
-                (settings.data, settings.split, settings.data_hash, settings.class_numbers)
+                _Recorded(
+                    settings.data,
+                    settings.split,
+                    settings.data_hash,
+                    settings.class_numbers,
+                    settings.preparation,
+                )
             )
         elif measured.source.data:
             stated.add(measured.source.data)
@@ -56,17 +74,18 @@ def certified_dataset(
         return None, "they are not drawn, since the files do not record their data set"
     if len(recorded) > 1 or len(stated) > 1:
         return None, "they are not drawn, since the files were made on different data"
-    name, split, fingerprint, class_numbers = _one_of(recorded, stated)
+    found = _one_of(recorded, stated)
+    name = found.name
     try:
-        dataset = data.load(name, split, data_dir=data_dir)
-        if class_numbers:
-            dataset = data.renumbered(dataset, class_numbers)
+        dataset = data.load(name, found.split, data_dir=data_dir, preparation=found.preparation)
+        if found.class_numbers:
+            dataset = data.renumbered(dataset, found.class_numbers)
     except SmoothmixError:
         # A data set of one's own, such as npz:file.npz, is found by its path alone.
         hint = "" if ":" in name else " (--data-dir names its folder)"
         return None, f"they are not drawn, since the data set {name} was not found{hint}"
     # Other images under the same numbers would be worse than none.
-    reason = _why_other_images(every, dataset, name, fingerprint)
+    reason = _why_other_images(every, dataset, name, found.fingerprint)
     if reason:
         return None, f"they are not drawn, since {reason}"
     return dataset, ""
@@ -89,18 +108,14 @@ def _why_other_images(
     return ""
 
 
-Recorded = tuple[str, str, str, tuple[int, ...]]
-"""Name, split and fingerprint of a data set, and the numbers of its classes."""
-
-
-def _one_of(recorded: set[Recorded], stated: set[str]) -> Recorded:
+def _one_of(recorded: set[_Recorded], stated: set[str]) -> _Recorded:
     """The data set of the files; what is recorded comes before what is stated."""
     if recorded:
         (found,) = recorded
         return found
     (name,) = stated
     # A log does not tell the content of its data set.
-    return name, "test", "", ()
+    return _Recorded(name)
 
 
 def _has_labels_of(measured: Measured, dataset: Dataset) -> bool:

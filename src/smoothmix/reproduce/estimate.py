@@ -113,7 +113,13 @@ def estimate(
     device: torch.device,
 ) -> Estimate:
     """What the run will take here, measured on a few training steps and a few draws."""
-    train = data.load(config.data, config.train_split, data_dir=data_dir, allow_partial=True)
+    train = data.load(
+        config.data,
+        config.train_split,
+        data_dir=data_dir,
+        allow_partial=True,
+        preparation=config.preparation,
+    )
     config = replace(config, num_classes=train.num_classes, image_shape=train.shape)
     with torch.random.fork_rng(devices=[]):
         model = build_network(config)

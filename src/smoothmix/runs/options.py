@@ -81,6 +81,15 @@ class RunOverrides(Overrides):
     """none; flip-shift for images in memory; resized-crop for image files; by default as its data.
     """
 
+    resize: int | None = None
+    """Scale image files (folder:PATH) to so many pixels on the short side; recorded in the run."""
+
+    crop: int | None = None
+    """Crop the middle of image files to a square of so many pixels, after --resize; recorded."""
+
+    channels: int | None = None
+    """Read image files as grey (1) or colour (3); by default colour if any has it; recorded."""
+
     network: str | None = field(default=None, metadata={"help": NETWORK_HELP})
 
     normalisation: str | None = None

@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from smoothmix import presets
-from smoothmix.config import FIDELITIES, PAPER_RECIPE, Fidelity, Recipe, RunConfig, require
+from smoothmix.config import (
+    FIDELITIES,
+    PAPER_RECIPE,
+    Fidelity,
+    Preparation,
+    Recipe,
+    RunConfig,
+    require,
+)
 from smoothmix.data.registry import DATASETS
 from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS
@@ -39,6 +47,7 @@ def make_config(
     if overrides.network is not None and overrides.normalisation is None:
         parts |= _own_normalisation(overrides.network)
     run = with_fine_tuning(replace(run, method=method, **parts), overrides)
+    run = replace(run, preparation=_preparation(run.preparation, overrides))
     if overrides.epochs_scale is not None:
         run = scale_epochs(run, overrides.epochs_scale)
         # A number of epochs that the caller gave with --set means what it says: it is not scaled.
@@ -58,6 +67,16 @@ def _given(overrides: RunOverrides, *names: str) -> dict[str, Any]:
         if value is not None:
             values[name] = value
     return values
+
+
+def _preparation(recorded: Preparation | None, overrides: RunOverrides) -> Preparation | None:
+    """How image files are resized and cropped; what is not given stays as recorded."""
+    given = _given(overrides, "resize", "crop", "channels")
+    if not given:
+        return recorded
+    if recorded is None:
+        return Preparation(**given)
+    return replace(recorded, **given)
 
 
 def _own_normalisation(network: str) -> dict[str, str]:

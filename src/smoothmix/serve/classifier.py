@@ -13,6 +13,7 @@ from smoothmix.certificates import Certification
 from smoothmix.certificates.settings import FileSettings, software_versions
 from smoothmix.certify.resident import Resident
 from smoothmix.certify.smoothed import Smoothed
+from smoothmix.config import Preparation
 from smoothmix.networks import state_hash
 from smoothmix.networks.sources import source_hashes
 
@@ -37,6 +38,8 @@ class Classifier:
     name: str
     class_names: tuple[str, ...]
     trained_on: str = ""
+    preparation: Preparation | None = None
+    """How its run has resized and cropped image files."""
     weights: str = ""
 
     @property
@@ -89,6 +92,7 @@ class Classifier:
             data="requests",
             split="served",
             data_hash="images are not kept",
+            preparation=self.preparation,
             labels="none",
             num_classes=sampler.num_classes,
             images=LOGGED_ROWS,

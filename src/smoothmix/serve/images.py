@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smoothmix.config import Preparation
 from smoothmix.data.image_files import TooManyPixelsError, decode_stream
 from smoothmix.data.photos import prepared
 from smoothmix.errors import DataError
@@ -36,7 +37,12 @@ class PreparedImage:
 
 
 def prepare_image(
-    body: bytes, *, shape: Sequence[int], trained_on: str, max_pixels: int
+    body: bytes,
+    *,
+    shape: Sequence[int],
+    trained_on: str,
+    max_pixels: int,
+    preparation: Preparation | None = None,
 ) -> PreparedImage:
     """The image in a body, turned upright, scaled and cropped in 8 bits as for training."""
     if not body:
@@ -47,7 +53,7 @@ def prepare_image(
             io.BytesIO(body), NAME, channels, formats=FORMATS, most_pixels=max_pixels
         )
         size = image.size
-        image, note = prepared(image, shape=shape, trained_on=trained_on)
+        image, note = prepared(image, shape=shape, trained_on=trained_on, preparation=preparation)
     except TooManyPixelsError as error:
         raise Refused(413, f"{error}: {max_pixels:,} pixels are allowed") from None
     except DataError as error:

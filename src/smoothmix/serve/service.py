@@ -142,6 +142,7 @@ class Service:
                 shape=self.classifier.shape,
                 trained_on=self.classifier.trained_on,
                 max_pixels=self.settings.max_pixels,
+                preparation=self.classifier.preparation,
             ),
         )
 

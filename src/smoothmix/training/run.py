@@ -16,7 +16,7 @@ import torch
 
 from smoothmix import data, methods
 from smoothmix._io.locks import exclusive
-from smoothmix._io.toml import from_table, to_toml
+from smoothmix._io.toml import from_table, to_toml, to_toml_value
 from smoothmix._process.signals import StopRequest
 from smoothmix._process.world import ReportedByRankZero, World, current_world
 from smoothmix.config import TESTED_ON_TRAINING, RunConfig, require
@@ -115,11 +115,12 @@ def load_data(config: RunConfig, options: TrainingOptions) -> tuple[Dataset, Dat
         config.train_split,
         data_dir=options.data_dir,
         allow_partial=options.allow_partial,
+        preparation=config.preparation,
     )
     if config.augmentation:
         # Images for evaluation and certification stay as they are.
         train = replace(train, augmentation=config.augmentation)
-    test = data.load(config.data, "test", data_dir=options.data_dir)
+    test = data.load(config.data, "test", data_dir=options.data_dir, preparation=config.preparation)
     require(
         (train.shape, train.num_classes) == (test.shape, test.num_classes),
         f"{config.data}: its training images have shape {list(train.shape)} and "
@@ -306,5 +307,7 @@ def _flat(config: RunConfig) -> dict[str, Any]:
     recipe = table.pop("recipe")
     method = table.pop("method")
     tuning = table.pop("fine_tuning") or {}
+    del table["preparation"]
+    preparation = to_toml_value(config.preparation) or {}
     flat = {f"method {name}": value for name, value in method.items()}
-    return {**flat, **table, **tuning, **recipe}
+    return {**flat, **table, **preparation, **tuning, **recipe}
