@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from smoothmix._io.text import counted
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import ImageOptions, NetworkOptions
+from smoothmix.cli.options import IN_OUTPUT, ImageOptions, NetworkOptions
 from smoothmix.cli.output import echo, progress, show, table
 from smoothmix.config import require
 
@@ -27,7 +27,7 @@ RADIUS_STEP = 0.25
 MOST_SHOWN_RADII = 12
 
 
-@Parameter(name="*")
+@Parameter(name="*", group="Search")
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
     """How hard the attack tries, and how its finds are judged."""
@@ -76,7 +76,7 @@ def attack(
     network: NetworkOptions = NETWORK,
     images: ImageOptions = IMAGES,
     search: SearchOptions = SEARCH,
-    out: Path | None = None,
+    out: Annotated[Path | None, IN_OUTPUT] = None,
 ) -> None:
     """Look for the nearest adversarial example of each image, to set beside its certificate.
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated
 
-from cyclopts import Parameter
-
 from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.certification import (
@@ -25,7 +23,12 @@ from smoothmix.cli.certification import (
     require_same_images,
 )
 from smoothmix.cli.options import (
+    IN_GUARANTEE,
+    IN_IMAGES,
+    IN_NOISE,
+    IN_OUTPUT,
     AnytimeOptions,
+    Flag,
     ImageOptions,
     NetworkOptions,
     SeedOptions,
@@ -60,17 +63,17 @@ def certify(
     *,
     network: NetworkOptions = NETWORK,
     images: ImageOptions = IMAGES,
-    n0: int = 100,
-    n: int = 100_000,
-    alpha: float = 0.001,
-    radius: float | None = None,
+    n0: Annotated[int, IN_GUARANTEE] = 100,
+    n: Annotated[int, IN_GUARANTEE] = 100_000,
+    alpha: Annotated[float, IN_GUARANTEE] = 0.001,
+    radius: Annotated[float | None, IN_GUARANTEE] = None,
     seeds: SeedOptions = SEEDS,
-    shard: str | None = None,
-    skip_wrong: Annotated[bool, Parameter(negative="")] = False,
-    stop_abstaining: Annotated[bool, Parameter(negative="")] = False,
-    mode: str = "exact",
+    shard: Annotated[str | None, IN_IMAGES] = None,
+    skip_wrong: Annotated[Flag, IN_GUARANTEE] = False,
+    stop_abstaining: Annotated[Flag, IN_GUARANTEE] = False,
+    mode: Annotated[str, IN_GUARANTEE] = "exact",
     anytime: AnytimeOptions = ANYTIME,
-    out: Path | None = None,
+    out: Annotated[Path | None, IN_OUTPUT] = None,
 ) -> None:
     """Certify the images of a data set with a trained network, into a file that anyone can check.
 
@@ -345,10 +348,10 @@ def predict(
     *,
     network: NetworkOptions = NETWORK,
     images: ImageOptions = IMAGES,
-    n: int = 1_000,
-    alpha: float = 0.001,
-    seed: int | None = None,
-    out: Path | None = None,
+    n: Annotated[int, IN_GUARANTEE] = 1_000,
+    alpha: Annotated[float, IN_GUARANTEE] = 0.001,
+    seed: Annotated[int | None, IN_NOISE] = None,
+    out: Annotated[Path | None, IN_OUTPUT] = None,
 ) -> None:
     """Classify images with the smoothed network, abstaining where the votes do not decide.
 

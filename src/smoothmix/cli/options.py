@@ -8,10 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from smoothmix.config import EngineName, Precision, require
 from smoothmix.errors import UsageError
+
+# The help of commands with many options shows them in these groups, one after another.
+NETWORK_GROUP = Group("Network", sort_key=1)
+IMAGES_GROUP = Group("Images", sort_key=2)
+NOISE_GROUP = Group("Noise", sort_key=3)
+GUARANTEE_GROUP = Group("Guarantee", sort_key=4)
+ANYTIME_GROUP = Group("Stopping early (--mode anytime)", sort_key=5)
+OUTPUT_GROUP = Group("Output", sort_key=6)
+RUN_GROUP = Group("What is trained", sort_key=1)
+EXECUTION_GROUP = Group("How it is executed", sort_key=2)
+
+USUAL_GROUP = Group.create_default_parameters()
+"""For classes of options whose bases have other groups."""
+
+IN_IMAGES = Parameter(group=IMAGES_GROUP)
+IN_NOISE = Parameter(group=NOISE_GROUP)
+IN_GUARANTEE = Parameter(group=GUARANTEE_GROUP)
+IN_OUTPUT = Parameter(group=OUTPUT_GROUP)
+IN_RUN = Parameter(group=RUN_GROUP)
+IN_EXECUTION = Parameter(group=EXECUTION_GROUP)
 
 FLAT = Parameter(name="*", negative="")
 """Makes each field of a dataclass of the library an option of the command."""
@@ -56,7 +76,7 @@ def parse_radii(texts: Sequence[str] | None) -> tuple[float, ...]:
 # with a single option exists so that the option is explained once, and others inherit it.
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NETWORK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class DeviceOption:
     """Where networks run."""
@@ -66,7 +86,7 @@ class DeviceOption:
     """cpu, cuda, cuda:1, ...; by default (or with auto) a GPU if there is one."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=IMAGES_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class DataFolder:
     """Where data sets are stored."""
@@ -75,7 +95,7 @@ class DataFolder:
     """Folder that holds the data sets; by default $SMOOTHMIX_DATA or this user's cache."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=IMAGES_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(DataFolder):
     """Which data set."""
@@ -87,7 +107,7 @@ class DataOptions(DataFolder):
     """Split of the data set."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=IMAGES_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions(DataOptions):
     """Which images."""
@@ -131,7 +151,7 @@ class ImageOptions(DataOptions):
         require(possible, f"max must be at least 1, got {self.maximum}")
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NETWORK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class BatchOption:
     """How many noise samples run through the network at once."""
@@ -143,7 +163,7 @@ class BatchOption:
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NETWORK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class NetworkSource(DeviceOption):
     """Your own network, and where it runs."""
@@ -175,19 +195,19 @@ class NetworkSource(DeviceOption):
     """Revision of a model on the Hugging Face hub: a branch, a tag or a commit."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NETWORK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(BatchOption, NetworkSource):
     """Which network, and where it runs."""
 
     # None and not "grid": an existing file keeps the noise that it was started with.
-    noise: str | None = None
+    noise: Annotated[str | None, IN_NOISE] = None
     """Distribution of the noise. grid (for 8-bit images) and gaussian (for any) certify L2 radii;
     those of grid are exact, those of gaussian hold up to rounding in floating point. uniform and
     laplace certify L1 radii. Your own is named by package.module:Class. By default grid, or that
     of the file that is resumed."""
 
-    levels: int | None = None
+    levels: Annotated[int | None, IN_NOISE] = None
     """Steps between black and white for --noise grid: 255 for 8-bit images, 65535 for 16-bit
     ones; by default those of the data set."""
 
@@ -204,12 +224,12 @@ class ModelOptions(BatchOption, NetworkSource):
         require(classes is None or classes >= 2, f"num-classes must be at least 2, got {classes}")
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NETWORK_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(ModelOptions):
     """Which network, and how it runs."""
 
-    sigma: float | None = None
+    sigma: Annotated[float | None, IN_NOISE] = None
     """Standard deviation of the noise for pixels in [0, 1]; by default that of the training."""
 
     precision: Precision = "fp32"
@@ -223,7 +243,7 @@ class NetworkOptions(ModelOptions):
     certificates record it, and are resumed with it."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=NOISE_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class SeedOptions:
     """What decides the noise of certificates."""
@@ -253,55 +273,52 @@ class SeedOptions:
         )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=ANYTIME_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class AnytimeOptions:
     """When an image has enough draws; all of these need --mode anytime."""
 
     radii: Numbers = None
-    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1
-    (mode anytime)."""
+    """Stop once each of these radii is certified or out of reach, such as --radii 0.25,0.5,1."""
 
     tolerance: float | None = None
-    """Stop once more draws could raise the certified radius by no more than this (mode anytime)."""
+    """Stop once more draws could raise the certified radius by no more than this."""
 
     min_gain: float | None = None
     """Stop once 1,000 further draws are expected to raise the certified radius by less than this,
-    such as 0.01: for the average certified radius (mode anytime)."""
+    such as 0.01: for the average certified radius."""
 
     budget: int | None = None
     """Draws for all images together, such as 20000000: they take turns by expected gain, and those
-    left without draws get radius 0. Rows are written at the end (mode anytime)."""
+    left without draws get radius 0. Rows are written at the end."""
 
     hours: float | None = None
     """Time for the draws of all images together, in place of --budget or with it; how far it goes
-    is not reproducible (mode anytime)."""
+    is not reproducible."""
 
     goal: Literal["accuracy", "acr"] | None = None
     """What the budget is for: accuracy, at --radii, or acr, the average certified radius; by
-    default accuracy if --radii are given (mode anytime)."""
+    default accuracy if --radii are given."""
 
     max_draws: int | None = None
-    """Draws after which an image is stopped early, rounded up to whole batches; by default --n
-    (mode anytime)."""
+    """Draws after which an image is stopped early, rounded up to whole batches; by default --n."""
 
     foresight: float | None = None
     """Stop once the chance that the draws left reach the next of --radii, or raise the radius by
     --tolerance, is below this, given the votes so far; 0 switches it off; by default 0.02, or as in
-    a file that is resumed (mode anytime)."""
+    a file that is resumed."""
 
     seconds: float | None = None
-    """Time for the whole command. The same command resumes the active images, with their draws
-    (mode anytime)."""
+    """Time for the whole command. The same command resumes the active images, with their draws."""
 
     seconds_per_image: float | None = None
-    """Time after which an image is stopped early (mode anytime)."""
+    """Time after which an image is stopped early."""
 
     extend: Flag = False
     """Draw more for the images of an existing anytime file, by the rules of this command."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class RedrawOptions(NetworkSource, DataFolder):
     """Which rows of a certificate file are drawn again, and by which network."""
@@ -330,7 +347,7 @@ class RedrawOptions(NetworkSource, DataFolder):
         )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class PresetRunOptions(DataFolder, DeviceOption):
     """How runs of the paper's presets are certified. All are None or False unless given."""

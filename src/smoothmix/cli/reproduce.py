@@ -13,6 +13,7 @@ from smoothmix._io.text import counted
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import (
     FLAT,
+    USUAL_GROUP,
     Flag,
     ImageOptions,
     ModelOptions,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 OUT = Path("runs/reproduce")
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class ReproductionOptions(PresetRunOptions):
     """Which runs are made, and where. None of these goes with --from-logs."""

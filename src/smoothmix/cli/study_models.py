@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix.cli.options import (
+    USUAL_GROUP,
     BatchOption,
     DataOptions,
     ImageOptions,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from smoothmix.studies import NamedClassifier, Study, VoteSettings
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions(DataOptions, BatchOption, NetworkSource):
     """What every study of trained models needs."""

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import FLAT, Numbers, PresetRunOptions, StudyFiles, parse_radii
+from smoothmix.cli.options import (
+    FLAT,
+    USUAL_GROUP,
+    Numbers,
+    PresetRunOptions,
+    StudyFiles,
+    parse_radii,
+)
 from smoothmix.cli.output import echo
 from smoothmix.cli.reproduce import OUT, plan_runs
 from smoothmix.cli.study import announce_figure, show_saved
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from smoothmix.studies import StudyReport
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
 class StudyRunOptions(PresetRunOptions):
     """Which runs are made, and where."""

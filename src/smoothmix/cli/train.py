@@ -11,7 +11,7 @@ from smoothmix._io.text import counted
 from smoothmix._process.progress import Progress
 from smoothmix._process.signals import StopRequest, stop_on_interrupt, stop_on_sigterm
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import FLAT
+from smoothmix.cli.options import FLAT, IN_EXECUTION, IN_OUTPUT, IN_RUN
 from smoothmix.cli.output import duration, echo, progress
 from smoothmix.config import RunConfig
 from smoothmix.errors import UsageError
@@ -30,10 +30,10 @@ def train(
     preset: str | None = None,
     /,
     *,
-    config: Path | None = None,
-    overrides: Annotated[RunOverrides, FLAT] = NO_OVERRIDES,
-    options: Annotated[TrainingOptions, FLAT] = DEFAULT_OPTIONS,
-    out: Path | None = None,
+    config: Annotated[Path | None, IN_RUN] = None,
+    overrides: Annotated[RunOverrides, FLAT, IN_RUN] = NO_OVERRIDES,
+    options: Annotated[TrainingOptions, FLAT, IN_EXECUTION] = DEFAULT_OPTIONS,
+    out: Annotated[Path | None, IN_OUTPUT] = None,
 ) -> None:
     """Train a network for smoothing, and save it in a run folder.
 
