@@ -27,7 +27,9 @@ from smoothmix.certificates.attack_file import (
     attack_line,
     attacks_beside,
     round_up,
+    writing_attacks,
 )
+from smoothmix.certificates.attack_shards import merge_attacks, rows_of_all
 from smoothmix.certify import Smoothed, attack_dataset, certify_dataset
 from smoothmix.errors import CertificateError, UsageError
 from smoothmix.noise import GAUSSIAN, GRID, Noise
@@ -136,6 +138,85 @@ def test_other_settings_are_refused_by_what_differs(path: Path) -> None:
         attack(path, search=replace(QUICK, seed=1))
     with pytest.raises(UsageError, match="noise was grid and is now gaussian"):
         attack(path, noise=GAUSSIAN)
+    assert path.read_bytes() == before
+
+
+def test_rows_of_another_search_are_not_mixed_with_these(path: Path) -> None:
+    settings = path.with_suffix(".toml")
+    text = settings.read_text()
+    assert "search_version = 2\n" in text
+    settings.write_text(text.replace("search_version = 2\n", ""))
+    # They can be read and shown, but not continued.
+    assert read_attacks(path).settings.search_version == 1
+    with pytest.raises(UsageError, match="search_version was 1 and is now 2; use another"):
+        attack(path)
+
+
+def test_shards_are_merged_into_the_file_of_one_process(
+    tmp_path: Path, smoothmix: Run, finished: Path
+) -> None:
+    put_network(tmp_path)
+    first = smoothmix("attack", *OPTIONS, "--shard", "1/2")
+    assert first.code == 0, first.err
+    assert "unfinished shards: 2/2" in first.err
+    assert not (tmp_path / "attacks.tsv").exists()
+    shard = tmp_path / "attacks-1-of-2.tsv"
+    assert [line.split("\t")[0] for line in shard.read_text().splitlines()[1:]] == ["0", "160"]
+    other = smoothmix("attack", *OPTIONS, "--shard", "2/2", "--seed", "1")
+    assert other.code == 2
+    assert "seed was 0 and is now 1" in other.err
+    last = smoothmix("attack", *OPTIONS, "--shard", "2/2")
+    assert last.code == 0, last.err
+    assert without_time(tmp_path / "attacks.tsv") == without_time(finished / "attacks.tsv")
+    assert [file.name for file in sorted(tmp_path.glob("attacks*"))] == [
+        "attacks.toml",
+        "attacks.tsv",
+    ]
+    # All is done: any further command finds nothing to do.
+    again = smoothmix("attack", *OPTIONS, "--shard", "1/2")
+    assert again.code == 0
+    assert "unfinished" not in again.err
+
+
+def test_processes_of_torchrun_share_the_images_and_take_over_what_a_killed_one_left(
+    tmp_path: Path, jobs: Jobs, finished: Path
+) -> None:
+    put_network(tmp_path)
+    # What a process of an earlier start has left: a shard of another split with one row, a line
+    # that was cut off, and the settings.
+    lines = (finished / "attacks.tsv").read_text().splitlines(keepends=True)
+    left = tmp_path / "attacks-1-of-3.tsv"
+    left.write_text(lines[0] + lines[1] + lines[2][:10])
+    shutil.copy(finished / "attacks.toml", left.with_suffix(".toml"))
+    job = jobs.torchrun("--standalone --nproc-per-node 2", "--", "attack", *OPTIONS)
+    assert job.wait() == 0, job.log.read_text()
+    assert without_time(tmp_path / "attacks.tsv") == without_time(finished / "attacks.tsv")
+    assert not list(tmp_path.glob("attacks-*"))
+    # The row that was there is the same one, with its time.
+    assert lines[1] in (tmp_path / "attacks.tsv").read_text()
+
+
+def test_a_row_that_two_files_tell_differently_stops_the_merge(path: Path) -> None:
+    settings = read_attacks(path).settings
+    shard = path.with_name("attacks-1-of-2.tsv")
+    lines = path.read_text().splitlines(keepends=True)
+    shard.with_suffix(".toml").write_text(path.with_suffix(".toml").read_text())
+    shard.write_text(lines[0] + lines[1].replace("\t", "\t1", 1))
+    with pytest.raises(CertificateError, match="image 0 has two different rows"):
+        rows_of_all(path, settings)
+    # Only the time may differ.
+    shard.write_text(lines[0] + lines[1].rpartition("\t")[0] + "\t9.5\n")
+    assert len(rows_of_all(path, settings)) == len(lines) - 1
+    assert merge_attacks(path, settings)
+    assert path.read_text() == "".join(lines)
+    assert not shard.exists()
+
+
+def test_shards_of_a_running_process_are_not_merged(path: Path) -> None:
+    settings = read_attacks(path).settings
+    before = path.read_bytes()
+    with writing_attacks(path.with_name("attacks-1-of-2.tsv"), settings):
+        assert not merge_attacks(path, settings)
     assert path.read_bytes() == before
 
 

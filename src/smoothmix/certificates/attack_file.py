@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import NormalDist
 from typing import final
 
 from smoothmix._io.files import atomic_write, read_limited
@@ -31,6 +32,9 @@ FORMAT = 1
 
 NAME = "attacks.tsv"
 """The name of the file in a run folder."""
+
+SEARCH_VERSION = 2
+"""Counts the changes to the search after which it finds other examples with equal settings."""
 
 LARGEST_FILE = 2**28
 
@@ -61,6 +65,9 @@ ROW = re.compile(
 CANDIDATE_SCALES = (0.97, 0.985, 1.0, 1.015, 1.03, 1.06, 1.12, 1.25, 1.6, 2.5)
 """The nearest example of the search is judged at these multiples of its distance. With few search
 draws it may owe its class to their luck, and only one farther out passes the test."""
+
+SLACK = 0.5
+"""Standard deviations by which the search wants more than the lead that just passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +111,22 @@ class SearchSettings:
 
     @property
     def alpha_per_test(self) -> float:
-        """Each test gets its share of alpha: one at the image, and one at each candidate."""
-        return self.alpha / (len(CANDIDATE_SCALES) + 1)
+        """Each test gets its share of alpha: two at the image, and one at each candidate."""
+        return self.alpha / (len(CANDIDATE_SCALES) + 2)
 
     @property
-    def lead(self) -> float:
-        """The lead in votes, as a share of all, with which the test is passed (Hoeffding)."""
-        return math.sqrt(2 * math.log(2 / self.alpha_per_test) / self.n)
+    def passing_lead(self) -> float:
+        """The lead over the next class with which the test is just passed after n votes.
+
+        Leads are (first - second) / sqrt(votes * (first + second)), which is close to normal with
+        standard deviation 1 / sqrt(votes) whatever share other classes have.
+        """
+        return NormalDist().inv_cdf(1 - self.alpha_per_test / 2) / math.sqrt(self.n)
+
+    @property
+    def wanted_lead(self) -> float:
+        """The lead that the search looks for: fresh votes have a lead a little less or more."""
+        return self.passing_lead + SLACK / math.sqrt(self.n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +152,8 @@ class AttackSettings:
     precision: Precision = "fp32"
     engine: str = ""
     """What runs the network when votes are counted."""
+    search_version: int = 1
+    """Which search made the rows: `SEARCH_VERSION`, or 1 in files that do not record it."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -245,6 +263,8 @@ class Attacks:
     path: Path
     settings: AttackSettings
     rows: tuple[Attack, ...]
+    unfinished: tuple[str, ...] = ()
+    """Shards of the requested images that still lack rows, such as `2/8`."""
 
 
 def round_up(distance: float) -> float:
@@ -350,6 +370,11 @@ def attack_line(row: Attack) -> str:
     return "\t".join(map(str, cells)) + "\n"
 
 
+def file_of(rows: Sequence[Attack]) -> str:
+    """The content of a file with these rows."""
+    return HEADER + "".join(map(attack_line, rows))
+
+
 @final
 class AttackWriter:
     """Appends rows to a file of attacks; `writing_attacks` makes it."""
@@ -379,24 +404,24 @@ def writing_attacks(path: Path, settings: AttackSettings) -> Iterator[AttackWrit
     """A writer that resumes a file of the same settings; a file of other settings is refused."""
     require_output(path).parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path):
-        rows: list[Attack] = []
         # Settings that are no attack's are refused here, before anything is written.
-        if settings_path(path).exists():
-            earlier = load_attack_settings(path)
-            rows = _resumed(path, earlier, settings)
-        elif path.exists():
+        rows = rows_of(path, settings)
+        atomic_write(settings_path(path), to_toml(settings).encode())
+        # The whole rows again: a line that was cut off goes.
+        atomic_write(path, file_of(rows).encode())
+        yield AttackWriter(path, rows)
+
+
+def rows_of(path: Path, settings: AttackSettings) -> list[Attack]:
+    """The rows of a file with these settings, none without a file; others are refused."""
+    if not settings_path(path).exists():
+        if path.exists():
             raise UsageError(
                 f"{path}: has no {settings_path(path).name} beside it to say how it was made; "
                 "use another --out"
             )
-        atomic_write(settings_path(path), to_toml(settings).encode())
-        # The whole rows again: a line that was cut off goes.
-        content = HEADER + "".join(map(attack_line, rows))
-        atomic_write(path, content.encode())
-        yield AttackWriter(path, rows)
-
-
-def _resumed(path: Path, earlier: AttackSettings, settings: AttackSettings) -> list[Attack]:
+        return []
+    earlier = load_attack_settings(path)
     if not path.exists():
         return []
     rows = _rows(path)

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from smoothmix._io.text import counted
 from smoothmix._process.signals import sigterm_raises
 from smoothmix._process.world import current_world
-from smoothmix.cli.options import IN_OUTPUT, ImageOptions, NetworkOptions
+from smoothmix.cli.options import IN_IMAGES, IN_OUTPUT, ImageOptions, NetworkOptions
 from smoothmix.cli.output import echo, progress, show, table
 from smoothmix.config import require
 
@@ -76,6 +76,7 @@ def attack(
     network: NetworkOptions = NETWORK,
     images: ImageOptions = IMAGES,
     search: SearchOptions = SEARCH,
+    shard: Annotated[str | None, IN_IMAGES] = None,
     out: Annotated[Path | None, IN_OUTPUT] = None,
 ) -> None:
     """Look for the nearest adversarial example of each image, to set beside its certificate.
@@ -84,16 +85,21 @@ def attack(
     many noise samples, and by a search along the boundary that needs votes only. An example counts
     if fresh noise shows another class by the test of `predict`. Under grid noise it is an 8-bit
     image. Interrupt it anywhere and run the same command again: images with a row are not repeated.
+    `torchrun --nproc-per-node 2 -m smoothmix -- attack ...` uses several processes.
 
     Parameters
     ----------
     runs
         Run folders, from `smoothmix train` or `smoothmix import`; or zoo:NAME, a network of the
         results in the clone.
+    shard
+        Attack some shards of the images only: 2/3 is every third from the second on, 3,4/8 are two
+        of eight. Each shard has its own file; the command that finishes the last one merges them.
     out
         The file of the attacks, something.tsv; by default attacks.tsv in the run folder, or here.
     """
-    require(current_world().alone, "attack runs in one process: start it without torchrun")
+    from smoothmix.certificates.selection import parse_shards
+
     require(
         out is None or len(runs) <= 1,
         "--out names one file: leave it out to attack several runs",
@@ -105,9 +111,11 @@ def attack(
         len(set(paths)) == len(paths),
         "several of these runs would write the same attacks.tsv: attack them one by one with --out",
     )
+    if shard:
+        parse_shards(shard)
     settings = search.settings()
     for run, path in zip(chosen, paths, strict=True):
-        _attack_run(run, path, network, images, settings)
+        _attack_run(run, path, network, images, settings, shard or "")
 
 
 def _output(run: Path | None, out: Path | None) -> Path:
@@ -128,6 +136,7 @@ def _attack_run(
     network: NetworkOptions,
     images: ImageOptions,
     search: SearchSettings,
+    shards: str,
 ) -> None:
     from smoothmix.certificates.selection import Selection
     from smoothmix.certify.attack import attack_dataset
@@ -163,9 +172,13 @@ def _attack_run(
             path=path,
             model_name=loaded.name,
             search=search,
+            shards=shards,
+            world=current_world(),
             on_progress=on_progress,
         )
-    show_attacks(attacks, certificates)
+    # The other processes of a job would print the same.
+    if current_world().is_main:
+        show_attacks(attacks, certificates)
 
 
 def _certificates_of(run: Path | None) -> Certificates | None:
@@ -196,6 +209,9 @@ def show_attacks(attacks: Attacks, certificates: Certificates | None) -> None:
         show(f"{counted(undecided, 'image')} not attacked: the draws do not decide their class")
     if certificates is not None:
         _show_beside(attacks, certificates)
+    if attacks.unfinished:
+        echo(f"unfinished shards: {', '.join(attacks.unfinished)}; the last to finish merges them")
+        return
     echo(f"attacks: {attacks.path}")
 
 
