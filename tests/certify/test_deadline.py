@@ -190,15 +190,16 @@ def test_the_event_loop_goes_on_meanwhile() -> None:
     assert asyncio.run(smoothed().acertify(IMAGES, n=100)).draws.tolist() == [100] * 4
 
 
+class Picky(torch.nn.Module):
+    """Fails on images with a bright corner."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if float(x[:, 0, 0, 0].mean()) > 0.9:
+            raise ValueError("too bright")
+        return torch.stack([x.mean((1, 2, 3)), 0.4 + 0 * x[:, 0, 0, 0]], 1)
+
+
 def test_an_error_of_the_network_reaches_the_call_that_caused_it() -> None:
-    class Picky(torch.nn.Module):
-        """Fails on images with a bright corner."""
-
-        def forward(self, x: Tensor) -> Tensor:
-            if float(x[:, 0, 0, 0].mean()) > 0.9:
-                raise ValueError("too bright")
-            return torch.stack([x.mean((1, 2, 3)), 0.4 + 0 * x[:, 0, 0, 0]], 1)
-
     bright = torch.zeros(1, 1, 4, 4)
     bright[..., 0, 0] = 1
     rules = sm.Stopping(max_draws=64)
@@ -207,6 +208,18 @@ def test_an_error_of_the_network_reaches_the_call_that_caused_it() -> None:
         with pytest.raises(sm.SmoothmixError, match="too bright"):
             resident.certify(bright, stopping=rules)
         assert resident.certify(torch.zeros(1, 1, 4, 4), stopping=rules).finished.all()
+
+
+def test_an_error_ends_the_other_images_of_its_call() -> None:
+    images = torch.zeros(3, 1, 4, 4)
+    images[0, :, 0, 0] = 1
+    # Without a deadline, the others would go on for hours, and the context would wait for them.
+    rules = sm.Stopping(max_draws=10**9)
+    classifier = sm.Smoothed(Picky(), sigma=0.05, num_classes=2, batch=64)
+    with classifier.resident((1, 4, 4)) as resident:
+        with pytest.raises(sm.SmoothmixError, match="too bright"):
+            resident.certify(images, stopping=rules)
+        until(lambda: resident.turns.active == 0)
 
 
 def works(resident: Resident, count: int, *, draws: int, deadline: float) -> Sequence[TimedImage]:

@@ -129,6 +129,10 @@ def test_requests_that_cannot_be_are_refused(asked: dict[str, object], sentence:
 def test_what_is_no_tensor_is_refused() -> None:
     with pytest.raises(UsageError, match=r"images must be a torch tensor .*, got ndarray"):
         smoothed().certify(IMAGES.numpy())  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"images must be a torch tensor .*, got int"):
+        smoothed().certify(7)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"images must be a batch \[B, ...\], got \[\]"):
+        smoothed().certify(torch.tensor(0.5))
 
 
 def test_images_outside_the_range_are_refused_unless_asked_for() -> None:

@@ -177,12 +177,18 @@ class Resident:
         """Draw for these images until all have ended: for as many at once as the time allows."""
         waiting = deque(works)
         active: deque[TimedImage] = deque()
-        while waiting or active:
-            while waiting and len(active) < self._room(deadline):
-                work = waiting.popleft()
-                active.append(work)
-                self.turns.start(work)
-            active.popleft().done.result()
+        try:
+            while waiting or active:
+                while waiting and len(active) < self._room(deadline):
+                    work = waiting.popleft()
+                    active.append(work)
+                    self.turns.start(work)
+                active.popleft().done.result()
+        except BaseException:
+            # Nobody gets an answer any more, for which the others would go on drawing.
+            for work in works:
+                self.turns.cancel(work)
+            raise
 
     def _room(self, deadline: float) -> int:
         """How many images can be drawn for at once, so that some of them get certificates."""
