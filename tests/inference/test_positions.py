@@ -115,6 +115,15 @@ def test_a_guarantee_for_any_time_needs_one_classifier() -> None:
         ).certify(image, stopping=Stopping(radii=(0.25,), max_draws=1000))
 
 
+def test_draws_that_may_stop_at_any_time_fill_whole_batches() -> None:
+    # A shorter last batch would be another classifier here, and its size is never checked.
+    smoothed = sm.Smoothed(
+        CountsTheBatch(), sigma=0.5, num_classes=3, noise="gaussian", batch=BATCH
+    )
+    found = smoothed.certify(torch.zeros(1, *SHAPE), stopping=Stopping(max_draws=1000))
+    assert found.draws.tolist() == [1024]
+
+
 @pytest.mark.parametrize("network", [ListensFarAway, ListensALittle])
 def test_dependence_on_other_images_is_refused_however_small_or_far(
     network: type[nn.Module],

@@ -284,8 +284,9 @@ class Smoothed:
         of 8-bit images, k / 255.
 
         Each image gets n draws, 100,000 by default. With `stopping`, such as
-        `Stopping(radii=(0.5,))`, each gets only those it needs and at most `stopping.max_draws`,
-        under the anytime guarantee; n must then be left out. A `guarantee`, such as `FixedDraws()`,
+        `Stopping(radii=(0.5,))`, each gets only those it needs and at most `stopping.max_draws`
+        (rounded up to whole batches), under the anytime guarantee; n must then be left out. A
+        `guarantee`, such as `FixedDraws()`,
         your own, or that of a file, decides all of this in place of n0, n, alpha and stopping.
 
         A `budget` for all images together, such as `Budget(draws=1_000_000)`, lets them take turns
@@ -377,15 +378,17 @@ class Smoothed:
             budget=budget,
         )
         certification.require_reach()
-        certification.require_budget_for(len(images))
         require(
             budget is None or seconds is None,
             "a budget and seconds do not go together: a budget has hours of its own",
         )
+        floats = self._checked(images)
+        certification.require_budget_for(len(floats))
         return Request(
-            images=self._checked(images),
-            numbers=image_numbers(index, images),
-            certification=certification,
+            images=floats,
+            numbers=image_numbers(index, floats),
+            # The positions of whole batches are the ones that are checked.
+            certification=certification.in_whole_batches(),
             seed=drawn_with,
             seconds=seconds,
         )
@@ -467,6 +470,6 @@ def _rows(
     return budget_rows(
         sampler,
         [unread(image) for image in images],
-        certification.in_whole_batches(),
+        certification,
         draws=certification.budget.draws,
     )
