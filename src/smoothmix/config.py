@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal
@@ -96,6 +96,7 @@ class Recipe:
     """`bf16` runs the network under autocast; weights and losses stay in fp32."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require(self.epochs >= 0, f"epochs must be zero or more, got {self.epochs}")
         require(self.batch >= 1, f"batch must be at least 1, got {self.batch}")
         require(
@@ -328,6 +329,23 @@ def require_whole(name: str, value: object) -> None:
     require(whole, f"{name} must be a whole number, got {value!r}")
 
 
+def plain_numbers(settings: object) -> None:
+    """Replace numbers of numpy in the fields of a frozen value by Python's own.
+
+    Files cannot hold those of numpy. And one of few digits compares equal to numbers that it is
+    not: 0.3 == np.float32(0.3), although the two are different noise levels.
+    """
+    for each in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, each.name)
+        # True and False are whole numbers to Python, and stay what they are.
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, Integral):
+            object.__setattr__(settings, each.name, int(value))
+        elif isinstance(value, Real):
+            object.__setattr__(settings, each.name, float(value))
+
+
 def require_sigma(sigma: float) -> None:
     """Refuse a noise level that is not a positive finite number."""
     number = isinstance(sigma, Real) and math.isfinite(sigma)
@@ -347,7 +365,8 @@ def require_alpha(alpha: float) -> None:
 def require_seed(seed: int) -> None:
     """Refuse a seed that is negative or does not fit into TOML's 64-bit integers."""
     require_whole("seed", seed)
-    require(0 <= seed < 2**63, f"seed must lie in [0, 2**63), got {seed}")
+    # numpy's integers cannot be compared with 2**63.
+    require(0 <= int(seed) < 2**63, f"seed must lie in [0, 2**63), got {seed}")
 
 
 def require_engine(engine: str) -> None:

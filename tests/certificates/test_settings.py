@@ -18,6 +18,7 @@ from smoothmix.certificates import Certification, FileSettings
 from smoothmix.certificates.settings import differences, from_tables, refuse_others, to_tables
 from smoothmix.errors import UsageError
 from smoothmix.noise import GaussianNoise, GridNoise, LaplaceNoise, Noise, UniformNoise
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
 from tests.helpers.guarantees import certification_of
@@ -301,3 +302,24 @@ def test_a_certification_that_cannot_be_is_refused(settings: dict[str, Any], mes
     with pytest.raises(UsageError) as error:
         certification_of(**{"sigma": 0.5, **settings})
     assert str(error.value) == message
+
+
+def test_numbers_of_numpy_are_recorded_as_pythons_own() -> None:
+    certification = Certification(
+        sigma=np.float32(0.3),  # type: ignore[arg-type]
+        guarantee=FixedDraws(np.int64(1_000), n0=np.int32(50), alpha=np.float32(0.01)),  # type: ignore[arg-type]
+        noise=GridNoise(),
+        seed=np.int64(7),  # type: ignore[arg-type]
+        batch=np.int64(64),  # type: ignore[arg-type]
+    )
+    settings = replace(BASE, certification=certification)
+    assert from_tables(written(settings), where="c.toml") == settings
+    rules = Anytime(
+        Stopping(tolerance=np.float32(0.25), max_draws=np.int64(900)),  # type: ignore[arg-type]
+    )
+    budget = Budget(draws=np.int64(10**6), hours=np.float32(2), goal="acr")  # type: ignore[arg-type]
+    anytime = replace(BASE, certification=Certification(sigma=1, guarantee=rules, budget=budget))
+    assert from_tables(written(anytime), where="c.toml") == anytime
+    # numpy compares as if 0.3 had as few digits: another noise level would pass for this one.
+    assert certification.sigma != 0.3
+    assert certification.sigma == float(np.float32(0.3))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
 
 import smoothmix as sm
 from smoothmix.errors import UsageError
+from smoothmix.noise import GridNoise
 from tests.conftest import Linear, small_convnet
 
 IMAGES = torch.rand(4, 1, 28, 28, generator=torch.Generator().manual_seed(2))
@@ -60,6 +62,15 @@ def test_the_same_seed_gives_the_same_votes_and_none_gives_fresh_ones() -> None:
     again = smoothed().certify(IMAGES, n0=20, n=200, seed=fresh.seed)
     assert torch.equal(fresh.counts, again.counts), "the seed it reports brings the votes back"
     assert smoothed().certify(IMAGES, n0=20, n=200).seed != fresh.seed
+
+
+def test_numbers_of_numpy_are_taken_as_they_are() -> None:
+    classifier = smoothed(sigma=np.float32(0.25), batch=np.int64(64))
+    certified = classifier.certify(IMAGES, n0=np.int64(20), n=np.int64(200), seed=np.int64(3))  # type: ignore[arg-type]
+    plain = smoothed(sigma=0.25, batch=64).certify(IMAGES, n0=20, n=200, seed=3)
+    assert torch.equal(certified.counts, plain.counts)
+    assert type(certified.seed) is int
+    assert GridNoise().clip(np.float32(0.5)) == 3  # type: ignore[arg-type]
 
 
 def test_an_image_gets_the_same_votes_in_any_batch() -> None:

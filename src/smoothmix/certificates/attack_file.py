@@ -23,7 +23,14 @@ from smoothmix._io.toml import from_table, read_toml, to_toml
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
 from smoothmix.certificates.settings import FileSettings, settings_path
-from smoothmix.config import Precision, require, require_seed, require_sigma, require_whole
+from smoothmix.config import (
+    Precision,
+    plain_numbers,
+    require,
+    require_seed,
+    require_sigma,
+    require_whole,
+)
 from smoothmix.errors import CertificateError, SmoothmixError, UsageError, shown
 from smoothmix.noise import GridNoise
 from smoothmix.stats.binomial import require_enough_to_predict
@@ -99,6 +106,7 @@ class SearchSettings:
     """Decides all noise of the attack. Certificates never see this noise, whatever their seed."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for name in ("n", "search_draws", "copies", "steps", "radii", "rounds"):
             value = getattr(self, name)
             require_whole(name, value)
@@ -157,6 +165,7 @@ class AttackSettings:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require(
             self.format == FORMAT, f"the format is {self.format}, and this smoothmix reads {FORMAT}"
         )

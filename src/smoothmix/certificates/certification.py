@@ -8,6 +8,7 @@ from typing import Self
 from smoothmix.certificates.seeds import DEFAULT_SEED, Seed, require_any_seed
 from smoothmix.config import (
     Precision,
+    plain_numbers,
     require,
     require_precision,
     require_sigma,
@@ -53,6 +54,7 @@ class Certification:
     it has enough. It needs the guarantee `Anytime`."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require_sigma(self.sigma)
         require_any_seed(self.seed)
         require_whole("batch", self.batch)

@@ -12,7 +12,7 @@ from typing import Any, final
 from torch import Tensor
 
 from smoothmix.certificates import Certification
-from smoothmix.config import require
+from smoothmix.config import require, require_seed
 from smoothmix.errors import UsageError
 from smoothmix.noise import fresh_seed
 from smoothmix.stats.anytime import Stopping
@@ -102,7 +102,8 @@ def seed_or_fresh(seed: int | None) -> int:
     """The seed, or one that nobody could have prepared an input for."""
     if seed is None:
         return fresh_seed()
-    return seed
+    require_seed(seed)
+    return int(seed)
 
 
 def image_numbers(index: Sequence[int] | None, images: Tensor) -> Sequence[int]:

@@ -25,6 +25,7 @@ from smoothmix.certify.resident import Resident
 from smoothmix.config import (
     EngineName,
     Precision,
+    plain_numbers,
     require,
     require_engine,
     require_precision,
@@ -89,6 +90,7 @@ class Smoothed:
     def __post_init__(self) -> None:
         # All of it here, where the caller is: opening and drawing come later, perhaps in a thread.
         check_network(self.model)
+        plain_numbers(self)
         require_sigma(self.sigma)
         require_precision(self.precision)
         require_engine(self.engine)

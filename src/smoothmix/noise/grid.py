@@ -102,7 +102,7 @@ class GridNoise(NormalRadius):
     def clip(self, sigma: float) -> int:
         """k: noisy pixels are clipped to [-k, k + 1], which is k units beyond black and white."""
         self._check(sigma)
-        return clip_of(sigma)
+        return clip_of(float(sigma))
 
     def levels_of(self, image: Pixels) -> Integers:
         """The integers a of an image with pixels a / levels; other images are refused."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincc, betaln, psi
 
-from smoothmix.config import require, require_whole
+from smoothmix.config import plain_numbers, require, require_whole
 from smoothmix.noise import Noise
 from smoothmix.stats import anytime
 from smoothmix.stats.beta import Floats
@@ -72,6 +72,7 @@ class Budget:
     """
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require(
             self.draws is not None or self.hours is not None,
             "a budget has draws or hours: give one of them",

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from smoothmix.config import require, require_alpha, require_sigma, require_whole
+from smoothmix.config import plain_numbers, require, require_alpha, require_sigma, require_whole
 from smoothmix.noise import GAUSSIAN, Noise
 from smoothmix.stats.beta import Floats
 from smoothmix.stats.binomial import Bools, require_counts, rest_rounded_up
@@ -85,6 +85,7 @@ class Stopping:
     files hold no time: the command line has --seconds for it."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         several = isinstance(self.radii, Iterable) and not isinstance(self.radii, str)
         require(several, f"radii must be several, such as ({self.radii},), got {self.radii!r}")
         radii = tuple(self.radii)

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
-from smoothmix.config import require, require_alpha, require_whole
+from smoothmix.config import plain_numbers, require, require_alpha, require_whole
 from smoothmix.errors import UsageError
 from smoothmix.noise.base import Noise
 from smoothmix.registry import ClassRegistry, address_of
@@ -129,6 +129,7 @@ class Guarantee(ABC):
             cls.mode = address_of(cls)
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         require_whole("n0", self.n0)
         require(self.n0 >= 1, f"n0 must be at least 1, got {self.n0}")
         require_alpha(self.alpha)
