@@ -13,8 +13,10 @@ from smoothmix.data import DATASETS
 from smoothmix.errors import UsageError
 from smoothmix.methods.registry import METHODS, declared_epoch_settings
 from smoothmix.report.published import _training_cuts as cuts_of
+from smoothmix.runs.load import save_trained
 from smoothmix.runs.options import RunOverrides
 from smoothmix.runs.plan import make_config, run_name
+from smoothmix.training import open_run
 
 ALL = presets.names()
 
@@ -181,6 +183,19 @@ def test_notes_of_a_run_do_not_travel_with_its_settings(tmp_path: Path) -> None:
         tmp_path / "config.toml"
     )
     assert made(config=tmp_path / "config.toml").notes == ()
+
+
+@pytest.mark.parametrize("name", ["quick/gaussian", "quick/smoothmix"])
+def test_the_settings_of_a_trained_run_are_still_those_of_its_preset(
+    name: str, tmp_path: Path
+) -> None:
+    with open_run(made(preset=name), tmp_path) as trainer:
+        save_trained(trainer.model, trainer.folder)
+    recorded = RunConfig.load(tmp_path / "config.toml")
+    assert recorded.weights_sha256
+    assert recorded.class_names
+    assert made(config=tmp_path / "config.toml").preset == name
+    assert made(config=tmp_path / "config.toml", sigma=0.3).preset == ""
 
 
 def test_run_names_tell_runs_apart() -> None:

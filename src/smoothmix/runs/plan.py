@@ -213,6 +213,8 @@ def _checked_against_preset(config: RunConfig) -> RunConfig:
         notes=(),
         data_hash="",
         image_shape=(),
+        class_names=(),
+        weights_sha256="",
     )
     if same_schedule != replace(preset, method=_without_epochs(preset.method, preset)):
         return replace(config, preset="", notes=())
