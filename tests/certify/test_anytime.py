@@ -14,7 +14,7 @@ from scipy.stats import norm
 
 from smoothmix import data
 from smoothmix._process.signals import Stopped
-from smoothmix.certificates import Certification, Selection, read, recompute, verify
+from smoothmix.certificates import Certification, Selection, read, recompute, save, verify
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit
@@ -172,6 +172,54 @@ def test_an_extended_file_is_the_one_that_had_the_rules_from_the_start(
     assert grown.settings == straight.settings
     assert verify(grown).ok
     assert sorted(p.name for p in tmp_path.glob("grown*.t*")) == ["grown.toml", "grown.tsv"]
+
+
+def test_rows_without_a_time_are_drawn_further_like_others(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tsv"
+    few, more = Stopping(max_draws=512), Stopping(max_draws=1024)
+    file = certify_dataset(
+        model,
+        dataset,
+        with_stopping(how(), few),
+        path=path,
+        model_name="linear",
+        selection=Selection(skip=500),
+    )
+    # As `from_votes` makes them, for whoever writes a file from votes of their own.
+    rows = tuple(replace(row, seconds=float("nan")) for row in file.rows)
+    save(replace(file, rows=rows), path)
+    extended = extend_dataset(model, dataset, with_stopping(how(), more), path=path)
+    assert {row.n for row in extended.rows} == {1024}
+    assert verify(extended).ok
+
+
+def test_an_old_file_of_partial_votes_with_too_many_draws_is_left_alone(
+    model: Linear, dataset: MemoryDataset, tmp_path: Path
+) -> None:
+    path, old = tmp_path / "a.tsv", tmp_path / "a-begun.tsv"
+    few = with_stopping(how(), Stopping(max_draws=512))
+    half = Selection(skip=500)
+    file = certify_dataset(model, dataset, few, path=old, model_name="linear", selection=half)
+    assert file.settings is not None
+    first = file.rows[0]
+    assert first.counts is not None
+    twice = {c: 2 * votes for c, votes in first.counts.items()}
+    without_digests = replace(file.settings, has_digests=False)
+    save(
+        replace(
+            file,
+            rows=(replace(first, n=1024, counts=twice),),
+            settings=without_digests,
+            digests=None,
+        ),
+        old,
+    )
+    content = old.read_bytes()
+    with pytest.warns(UserWarning, match="may be a certificate file of yours, so it is kept"):
+        certify_dataset(model, dataset, few, path=path, model_name="linear", selection=half)
+    assert old.read_bytes() == content
 
 
 def test_what_must_not_be_extended_is_refused(

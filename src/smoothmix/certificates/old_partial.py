@@ -90,6 +90,9 @@ def _is_surely_unfinished(row: Certificate, settings: FileSettings) -> bool:
     if row.n == 0:
         return not (certification.skip_wrong and row.selected != row.label)
     guarantee = certification.guarantee
+    # No run by these rules has written it, and nobody knows what has.
+    if row.n > guarantee.max_draws:
+        return False
     if guarantee.holds_at_any_time:
         return not _is_checked_after(row.n, certification)
     # An early stop of an image that is sure to abstain looks like an unfinished one.

@@ -68,7 +68,9 @@ class PartialVotes:
         """The votes that a certificate was computed from."""
         assert row.counts is not None
         assert row.selection_counts is not None
-        return cls(selection_counts=row.selection_counts, counts=row.counts, seconds=row.seconds)
+        # A row may have no time, and what is not a number would spoil every sum and comparison.
+        seconds = row.seconds if math.isfinite(row.seconds) else 0.0
+        return cls(selection_counts=row.selection_counts, counts=row.counts, seconds=seconds)
 
 
 def refuse_reserved(path: Path) -> Path:

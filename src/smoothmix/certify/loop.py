@@ -209,11 +209,12 @@ class _Loop:
         )
         partial = self.partial.get(image.index)
         if earlier is not None:
-            active.earlier_seconds = earlier.seconds
-            active.next_check = earlier.n or 0
+            of_row = PartialVotes.of_row(earlier)
+            active.earlier_seconds = of_row.seconds
+            active.next_check = of_row.drawn
             # A journal may hold what the image had before it got its row, or what it got since.
-            if partial is None or partial.drawn < active.next_check:
-                partial = PartialVotes.of_row(earlier)
+            if partial is None or partial.drawn < of_row.drawn:
+                partial = of_row
         if partial is not None:
             active.set_votes(partial)
         # It is checked after as many draws as if it had never stopped.
