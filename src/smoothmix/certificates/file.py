@@ -212,7 +212,7 @@ class Writer:
         """
         if self.file_settings.has_digests:
             row = self._row_digests.bound(row)
-        self._require_in_place((*self.done, row))
+        self._require_in_place(row)
         try:
             if self._stream is None:
                 # Unbuffered: what a failed write leaves in a buffer would be written on closing.
@@ -229,8 +229,8 @@ class Writer:
             ) from error
         self.done.append(row)
 
-    def _require_in_place(self, rows: Sequence[Certificate]) -> None:
-        """Save the rows elsewhere and raise, if the file is not where it was."""
+    def _require_in_place(self, *new: Certificate) -> None:
+        """Save all rows, also new ones, elsewhere and raise, if the file is not where it was."""
         if self._is_in_place():
             # Rows without settings cannot be resumed.
             if not settings_path(self.path).exists():
@@ -238,6 +238,8 @@ class Writer:
             return
         # Once: closing must not save them again.
         self._lost = True
+        # Not before: a copy of the rows for each new one would take quadratic time.
+        rows = [*self.done, *new]
         columns = self.file_settings.columns
         content = [header_of(columns)]
         content.extend(to_line(row, columns) for row in rows)
@@ -271,7 +273,7 @@ class Writer:
             self._stream.close()
             self._stream = None
         if self.done and not self._lost:
-            self._require_in_place(self.done)
+            self._require_in_place()
             # Last, and at once: a run that dies before is finished by the next one.
             if self.whole and self.file_settings.has_digests:
                 self.save_settings()
