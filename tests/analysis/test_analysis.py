@@ -15,8 +15,10 @@ from scipy.stats import binom, norm
 from smoothmix import analysis
 from smoothmix.analysis import Measured, intervals, measure
 from smoothmix.analysis.rounding import printing_of
-from smoothmix.certificates import settings_path
+from smoothmix.certificates import Certificates, Certification, from_votes, settings_path
+from smoothmix.config import UNLABELLED
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.stats.guarantees import FixedDraws
 from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file
 
 radii = st.lists(st.floats(0, 4, allow_subnormal=False), min_size=1, max_size=30)
@@ -34,6 +36,16 @@ def test_certified_accuracy_and_acr_are_what_counting_gives(
     assert analysis.certified_accuracy(values, correct, at=at).tolist() == counted
     acr = math.fsum(r for r, ok in zip(values, correct, strict=True) if ok) / len(values)
     assert analysis.average_certified_radius(values, correct) == pytest.approx(acr, abs=1e-12)
+
+
+def test_an_abstention_on_an_image_without_a_label_is_not_correct() -> None:
+    certification = Certification(sigma=0.5, guarantee=FixedDraws(1_000))
+    rows = []
+    for idx, votes in enumerate(({0: 1_000}, {0: 500, 1: 500})):
+        rows.append(from_votes(idx, UNLABELLED, {0: 100}, votes, certification=certification))
+    assert [row.predict for row in rows] == [0, -1]
+    measured = analysis.from_file(Certificates(Path("a.tsv"), tuple(rows)), name="a")
+    assert not measured.correct.any()
 
 
 class TestRounding:

@@ -24,7 +24,7 @@ from smoothmix.analysis.remarks import has_all_votes, has_some_votes, remarks
 from smoothmix.analysis.rounding import PAPER, Printing, coarsest, lower_end, printing_of
 from smoothmix.analysis.sources import Source, parse_source, sigma_in
 from smoothmix.certificates import Certificate, Certificates, FileSettings
-from smoothmix.config import RunConfig
+from smoothmix.config import UNLABELLED, RunConfig
 from smoothmix.errors import CertificateError, UsageError, shown
 from smoothmix.noise import GAUSSIAN
 from smoothmix.runs.folder import RunFolder
@@ -107,7 +107,8 @@ class Measured:
     @cached_property
     def correct(self) -> NDArray[np.bool_]:
         """Whether the certified class of each image is its label."""
-        return np.asarray(self.predict == self.label)
+        # -1 stands for abstention, and for a label that is not known.
+        return np.asarray((self.predict == self.label) & (self.label != UNLABELLED))
 
     @cached_property
     def counted(self) -> Floats:
