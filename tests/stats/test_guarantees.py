@@ -140,7 +140,11 @@ def test_checks_come_after_whole_batches(guarantee: Guarantee) -> None:
         assert in_batches == guarantee
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "guarantee",
+    [*TABLE, Anytime(Stopping(radii=(0.5, 1 / 3)))],
+    ids=lambda guarantee: guarantee.description,
+)
 def test_options_ask_for_the_same_guarantee_again(guarantee: Guarantee) -> None:
     options = guarantee.options()
     mode = options.pop("mode", "exact")

@@ -458,7 +458,7 @@ class Anytime(Guarantee):
             "max_draws": self.max_draws,
         }
         if self.stopping.radii:
-            found["radii"] = ",".join(f"{radius:g}" for radius in self.stopping.radii)
+            found["radii"] = ",".join(map(_exactly, self.stopping.radii))
         if self.stopping.tolerance is not None:
             found["tolerance"] = self.stopping.tolerance
         if self.stopping.min_gain is not None:
@@ -521,6 +521,18 @@ def _goal(wanted: float, sigma: float) -> str:
     if wanted > 0:
         return f"the radius {wanted:g} at sigma {sigma:g}"
     return "anything"
+
+
+def _exactly(number: float) -> str:
+    """A short text that reads as this very number.
+
+    >>> _exactly(0.5), _exactly(1 / 3)
+    ('0.5', '0.3333333333333333')
+    """
+    short = f"{number:g}"
+    if float(short) == number:
+        return short
+    return repr(number)
 
 
 def _readable(number: int) -> str:
