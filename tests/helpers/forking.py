@@ -5,6 +5,7 @@ In a process of its own, because torch's threads and the locks of pytest are no 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -17,7 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import smoothmix as sm
-from smoothmix.noise.streams import Domain
+from smoothmix.noise import GRID
+from smoothmix.noise.grid import prepared_search
+from smoothmix.noise.streams import Domain, DrawRange
 
 TRIES = 6
 SECONDS = 30.0
@@ -105,6 +108,17 @@ def outcomes_while_certifying(model: nn.Module) -> list[str]:
     return found
 
 
+def outcome_while_preparing_noise() -> str:
+    """What a child that draws grid noise comes to, forked while a thread prepares such noise."""
+    sigmas = itertools.count(1)
+    # A sigma that is new takes its thread a table, which takes tens of milliseconds.
+    with running_in_a_thread(lambda: prepared_search(next(sigmas) / 1024, 255)):
+        time.sleep(0.1)
+        draws = DrawRange(3, Domain.STUDY, item=0, first=0, count=20)
+        image = BATCH[0].numpy() * 0
+        return outcome_of_fork(lambda: GRID.noisy_images(image, draws, sigma=0.5).pixels.shape)
+
+
 def outcome_after_threads_of_torch() -> str:
     """A child of a process that has run torch in several threads, with a large batch."""
     (torch.rand(800, 800) @ torch.rand(800, 800)).sum()
@@ -125,6 +139,7 @@ if __name__ == "__main__":
     outcomes = {
         "turns": outcomes_while_certifying(Uncopyable()),
         "traced": outcomes_while_certifying(convolution()),
+        "noise": outcome_while_preparing_noise(),
         "threads of torch": outcome_after_threads_of_torch(),
         "open": outcome_of_an_open_classifier(),
     }

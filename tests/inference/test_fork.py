@@ -37,6 +37,10 @@ def test_a_child_forked_while_a_thread_certifies_counts_the_same_votes(
     assert children[network] == ["True"] * TRIES
 
 
+def test_a_child_draws_noise_that_a_thread_was_preparing(children: dict[str, str]) -> None:
+    assert children["noise"] == "(20, 1, 28, 28)"
+
+
 def test_a_child_counts_votes_where_torch_alone_would_wait_for_its_threads(
     children: dict[str, str],
 ) -> None:

@@ -13,7 +13,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from smoothmix.inference.threads import ForkSafeLock
+from smoothmix._process.forks import ForkSafeLock
 from smoothmix.networks.modes import eval_mode
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
-from smoothmix.inference.threads import ForkSafeLock
+from smoothmix._process.forks import ForkSafeLock
 
 ADDITIONS: tuple[object, ...] = ("add", "add_", operator.add, operator.iadd, torch.add)
 RELUS: tuple[object, ...] = ("relu", "relu_", torch.relu, torch.relu_, F.relu, F.relu_)

@@ -1,4 +1,4 @@
-"""How many threads a forward uses, and what becomes of threads and locks when a process forks.
+"""How many threads a forward uses.
 
 Torch keeps its number of threads per thread: what one thread sets holds for itself, and for threads
 that use torch for the first time later on. The threads of a host program must not inherit our limit
@@ -7,13 +7,14 @@ for good, so the number for new threads is set back at once.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
+
+from smoothmix._process.forks import ForkSafeLock
 
 T = TypeVar("T")
 
@@ -78,50 +79,6 @@ def _in_new_thread(function: Callable[[], T]) -> T:
     thread.join()
     return results[0]
 
-
-# Fork
-#
-# A child has a copy of every lock but only one thread. A lock that another thread held at that
-# moment stays locked in the child for ever, and what it protects stays half done: a network that is
-# being traced, or is in eval mode for a moment. `fork` therefore waits until no thread holds a lock
-# of ours: for the end of one trace, or of one forward pass of a network that has no copies.
-
-_fork_waits_for: list[ForkSafeLock] = []
-"""All locks of this kind. No thread takes one while it holds another."""
-
-
-class ForkSafeLock:
-    """A lock that no other thread holds while the process forks.
-
-    It is reentrant, because the code that it protects is anyone's, and may fork itself.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        _fork_waits_for.append(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-
-def _before_fork() -> None:
-    for lock in _fork_waits_for:
-        lock.__enter__()
-
-
-def _after_fork() -> None:
-    for lock in reversed(_fork_waits_for):
-        lock.__exit__()
-
-
-# Windows has no fork.
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )
 
 _setting = ForkSafeLock()
 """Torch's number of threads is read, changed and set back by one thread at a time."""

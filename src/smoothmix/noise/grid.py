@@ -18,7 +18,6 @@ share a bit, whatever their prefixes are.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -39,7 +38,7 @@ from smoothmix.noise.philox import (
     block_runs,
 )
 from smoothmix.noise.streams import DrawRange, Pixels
-from smoothmix.noise.thresholds import BITS, LARGEST, Thresholds
+from smoothmix.noise.thresholds import BITS, LARGEST, ONE_AT_A_TIME, Thresholds
 
 Integers = NDArray[np.int32]
 Positions = NDArray[np.int64]
@@ -73,8 +72,6 @@ TOLERANCE = 2 * float(np.finfo(np.float32).eps)
 
 MAX_SPREAD = 2**20
 """Largest levels * sigma. Below it all integers are exact in float32, and tables stay small."""
-
-_PREPARING = threading.Lock()
 
 
 @final
@@ -384,7 +381,7 @@ def count_up_to(values: Words, u: Words, low: Positions, high: Positions) -> Pos
 def prepared_search(sigma: float, levels: int) -> Search:
     """The search for one sigma and one number of levels; made once."""
     # Threads that begin together wait for one of them, instead of each making its own.
-    with _PREPARING:
+    with ONE_AT_A_TIME:
         return _search(sigma, levels)
 
 

@@ -9,7 +9,6 @@ first threshold above u. Only for u = T_j do later bits decide, and u is called 
 from __future__ import annotations
 
 import math
-import threading
 from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from smoothmix._process.forks import ForkSafeLock
 
 Words = NDArray[np.uint64]
 Floats = NDArray[np.float64]
@@ -46,7 +47,8 @@ the series is below 0.001 units. Its sum is below 2**53.2 units and has a relati
 30 * 2**-53, or 35 units, from the rounding of its terms, of z, and of the exponential function.
 """
 
-_CONTEXT_LOCK = threading.Lock()
+ONE_AT_A_TIME = ForkSafeLock()
+"""For exact arithmetic, and for the tables made by it: mpmath has state that threads would mix."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Thresholds:
     def _scaled_phi(self, j: int, guard_bits: int) -> int:
         """Phi(z_j) in units of 2**-(64 + guard_bits), wrong by a few units at most."""
         # mpmath keeps the precision in its context, and changes it while it computes.
-        with _CONTEXT_LOCK:
+        with ONE_AT_A_TIME:
             context = _context()
             context.prec = BITS + 2 * guard_bits
             z = context.mpf(2 * j + 1) / (2 * self.levels * context.mpf(self.sigma))

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from smoothmix._process.forks import ForkSafeLock
 from smoothmix.config import EngineName, Precision
 from smoothmix.errors import UsageError, shown
 from smoothmix.inference.engines.base import Engine, UnfitError, WrittenNetwork
 from smoothmix.inference.prepared import PreparedNetwork
-from smoothmix.inference.threads import ForkSafeLock
 
 _compiling = ForkSafeLock()
 """The compiler has state of the whole process, and one option is set while it works."""

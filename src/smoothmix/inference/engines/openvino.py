@@ -14,12 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smoothmix._process.forks import ForkSafeLock
 from smoothmix.config import EngineName, Precision
 from smoothmix.errors import shown
 from smoothmix.inference.engines.base import Engine, UnfitError, WrittenNetwork
 from smoothmix.inference.engines.script import traced
 from smoothmix.inference.prepared import PreparedNetwork
-from smoothmix.inference.threads import ForkSafeLock
+
+_compiling = ForkSafeLock()
+"""The runtime compiles for one thread at a time."""
 
 HINTS: Mapping[Precision, str] = {"fp32": "f32", "bf16": "bf16"}
 """What OpenVINO calls the precisions."""
@@ -95,7 +98,6 @@ class _CompiledPerThread:
             # A thread bound to a core by us would fight with other programs for it.
             "ENABLE_CPU_PINNING": False,
         }
-        self._compiling = ForkSafeLock()
         self._local = threading.local()
         # Here, so that what the runtime lacks shows before any thread starts.
         self._request()
@@ -110,7 +112,7 @@ class _CompiledPerThread:
 
     def _request(self) -> Any:
         if not hasattr(self._local, "request"):
-            with self._compiling:
+            with _compiling:
                 compiled = _core().compile_model(self._model, "CPU", self._options)
             self._local.request = compiled.create_infer_request()
         return self._local.request

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from smoothmix._process.forks import ForkSafeLock
 from smoothmix.errors import shown
 from smoothmix.inference.engines.base import UnfitError, WrittenNetwork
-from smoothmix.inference.threads import ForkSafeLock
 
 _tracing = ForkSafeLock()
 """Tracing has state of the whole process."""
