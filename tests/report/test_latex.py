@@ -12,7 +12,7 @@ import pytest
 from smoothmix.analysis import Source, measure
 from smoothmix.report import Choices, Comparison, compare_runs, paper_grid
 from smoothmix.tables import Cell, Column, Grid, Row, rounded, to_latex
-from tests.helpers.certificates import cohen_log
+from tests.helpers.certificates import cohen_log, our_file
 
 
 def spread(radius: float, images: int) -> list[object]:
@@ -65,6 +65,17 @@ def test_the_layout_is_the_papers(tmp_path: Path) -> None:
         r"\bottomrule",
         r"\end{tabular}",
     ]
+
+
+def test_what_n_cannot_reach_is_a_dash_and_no_zero(tmp_path: Path) -> None:
+    few = measure(our_file(tmp_path / "few" / "certificates.tsv", [1000] * 30))
+    many = measure(f"many@0.5={cohen_log(tmp_path / 'many', [1.5] * 30)}")
+    assert few.largest_radius is not None
+    assert few.largest_radius < 1.4
+    comparison = compare_runs([few, many], Choices(radii=(0.0, 1.4, 2.0)), title="t")
+    rows = [[cell.shown for cell in row.cells[3:]] for row in paper_grid(comparison).rows]
+    # Nobody has 2.0: blank, as in the paper.
+    assert rows == [["100.0", "–", ""], ["100.0", "100.0", ""]]
 
 
 def test_the_legend_says_what_the_marks_mean(tmp_path: Path) -> None:

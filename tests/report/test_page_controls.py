@@ -202,3 +202,8 @@ def test_a_radius_out_of_reach_is_a_dash_and_its_curve_has_no_marks_there(opened
     assert [note for note in table.notes if note.startswith("a dash")]
     wide = summary_grid(page, wide=True)
     assert not [cell for line in wide.rows for cell in line.cells if cell.shown == "–"]
+    # Programs get no number there: three empty values for each radius, and the 0 where it is one.
+    keys = [column.key for column in wide.columns]
+    accuracies = [at for at, key in enumerate(keys) if key.startswith("accuracy_")]
+    empty = [[line.cells[at].value is None for at in accuracies] for line in wide.rows]
+    assert empty == [[False] * 9 + [True] * 12, [False] * 21]

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from smoothmix import certificates
 from smoothmix._process.world import World
 from smoothmix.errors import UsageError
 from smoothmix.reproduce.jobs import choose, make_jobs, paper_skip
+from smoothmix.reproduce.outputs import outputs_for
 from smoothmix.runs.options import Overrides
 from smoothmix.stats import FixedDraws
 from tests.conftest import Run
@@ -122,10 +124,66 @@ def test_rows_are_run_compared_and_not_run_again(smoothmix: Run, tmp_path: Path)
     assert "1 of 6 epochs" in first.err
     files = {path.name for path in (tmp_path / "out").iterdir()}
     runs = {f"quick-{row}{seed}" for row in ("gaussian", "stability") for seed in ("", "-seed1")}
-    assert files == {"table.md", "table.tex", "table.csv", "table.json", "report.html"} | runs
+    tables = {f"table.{suffix}" for suffix in ("md", "tex", "csv", "json", "toml")}
+    assert files == tables | {"report.html"} | runs
     again = smoothmix(*command)
     assert again.out == first.out
     assert again.err.count("is trained already") == 4
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
+
+
+def test_another_n_is_certified_without_training_and_earlier_tables_are_kept(
+    smoothmix: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = ("reproduce", "quick", "--rows", "gaussian", "--epochs", 1, "--device", "cpu")
+    command = (*command, "--out", "out")
+    first = smoothmix(*command, "--n", 200, "--skip", 100, "--max", 3)
+    assert first.code == 0, first.err
+    # It says at once how many images it has, and what its n cannot reach.
+    assert "3 of 1,000 images" in first.out
+    table = (out / "table.md").read_text()
+    (row,) = [line for line in table.splitlines() if line.startswith("| gaussian")]
+    assert row.count("–") >= 2
+    assert "| 0.00 |" not in row
+    (values,) = csv.DictReader(io.StringIO((out / "table.csv").read_text()))
+    assert (values["accuracy_1.00"], float(values["accuracy_0.00"]) > 0) == ("", True)
+    rows = (out / "quick-gaussian" / "certificates.tsv").read_text()
+    page = (out / "report.html").read_bytes()
+    weights = (out / "quick-gaussian" / "checkpoint" / "weights.safetensors").stat().st_mtime_ns
+
+    second = smoothmix(*command, "--n", 100, "--skip", 200)
+    assert second.code == 0, second.err
+    assert "is trained already" in second.err
+    assert "certificates.tsv has other settings and is kept" in second.err
+    assert "5 of 1,000 images" in second.out
+    run = out / "quick-gaussian"
+    assert (run / "checkpoint" / "weights.safetensors").stat().st_mtime_ns == weights
+    assert (run / "certificates.tsv").read_text() == rows
+    file = certificates.read(run / "certificates-n100-skip200.tsv")
+    assert [row.idx for row in file.rows] == [0, 200, 400, 600, 800]
+    assert (out / "table.md").read_text() == table
+    assert (out / "report.html").read_bytes() == page
+    assert "5 of 1,000 images" in (out / "table-2.md").read_text()
+    assert (out / "report-2.html").exists()
+
+    # Both commands find their own certificates and tables again.
+    names = sorted(path.name for path in out.iterdir())
+    planned = smoothmix(*command, "--n", 100, "--skip", 200, "--dry-run").out
+    assert planned.count("done") == 2
+    assert smoothmix(*command, "--n", 200, "--skip", 100, "--max", 3).out == first.out
+    assert smoothmix(*command, "--n", 100, "--skip", 200).out == second.out
+    assert sorted(path.name for path in out.iterdir()) == names
+
+
+def test_a_table_of_an_earlier_version_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "table.md").write_text("by hand")
+    request = {"rows": ["quick/gaussian"], "n": 100}
+    outputs = outputs_for(tmp_path, request)
+    assert outputs.table("md") == tmp_path / "table-2.md"
+    outputs.save_record(request)
+    assert outputs_for(tmp_path, request) == outputs
+    assert outputs_for(tmp_path, {**request, "n": 200}).page == tmp_path / "report-3.html"
 
 
 def test_images_certified_in_parts_count_as_done(tmp_path: Path) -> None:

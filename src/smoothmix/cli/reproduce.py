@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from smoothmix._io.text import counted
+from smoothmix._io.toml import to_toml_value
 from smoothmix._process.world import current_world
 from smoothmix.cli.options import (
     FLAT,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from smoothmix.certificates import Certification
     from smoothmix.reproduce.estimate import Planned
     from smoothmix.reproduce.jobs import Job
+    from smoothmix.reproduce.outputs import Outputs
     from smoothmix.reproduce.table import Reproduced
     from smoothmix.runs.folder import RunFolder
 
@@ -121,10 +123,11 @@ def reproduce(
         if main:
             show_plan(planned)
         return
+    request = _request(names, seeds, planned, overrides, radii, shown)
     planned.run()
     # Certification waits until the file is complete, so that the main process finds all results.
     if main:
-        _show_results(planned.jobs, group, radii, out, options, shown)
+        _show_results(planned, group, radii, out, options, shown, request)
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,14 @@ class PlannedRuns:
             seed = job.config.recipe.seed
             echo()
             echo(f"run {number} of {len(self.jobs)}: {job.preset.name}, seed {seed}")
-            train_and_certify(job.config, job.folder, certification, self.images, self.training)
+            train_and_certify(
+                job.config,
+                job.folder,
+                certification,
+                self.images,
+                self.training,
+                path=job.certificates,
+            )
 
 
 def plan_runs(
@@ -155,7 +165,7 @@ def plan_runs(
     options: PresetRunOptions,
 ) -> PlannedRuns:
     """The runs of these presets with the first seeds; what cannot be done is refused now."""
-    from smoothmix.reproduce.jobs import certifications, make_jobs, paper_skip
+    from smoothmix.reproduce.jobs import certifications, choose_files, make_jobs, paper_skip
     from smoothmix.stats.guarantees import FixedDraws
 
     jobs = make_jobs(names, seeds=seeds, overrides=overrides, out=out)
@@ -165,9 +175,10 @@ def plan_runs(
     n = FixedDraws.n
     if options.n is not None:
         n = options.n
+    settings = certifications(jobs, n=n, skip_wrong=options.skip_wrong)
     return PlannedRuns(
-        jobs=jobs,
-        certifications=certifications(jobs, n=n, skip_wrong=options.skip_wrong),
+        jobs=choose_files(jobs, settings, skip=skip),
+        certifications=settings,
         images=ImageOptions(data_dir=options.data_dir, skip=skip, maximum=options.maximum),
         training=TrainingOptions(data_dir=options.data_dir, device=options.device),
     )
@@ -179,8 +190,10 @@ def train_and_certify(
     certification: Certification,
     images: ImageOptions,
     training: TrainingOptions,
+    *,
+    path: Path | None = None,
 ) -> None:
-    """Train and certify one run, or resume it."""
+    """Train and certify one run, or resume it; its certificates go to `path`, if that is given."""
     from smoothmix import data
     from smoothmix.certificates.selection import Selection
     from smoothmix.cli.certification import certify_with_progress
@@ -191,7 +204,10 @@ def train_and_certify(
     network = load_network(folder.path, ModelOptions(device=training.device))
     dataset = data.load(config.data, images.split, data_dir=images.data_dir)
     selection = Selection(skip=images.skip, maximum=images.maximum)
-    certify_with_progress(network, dataset, certification, folder.certificates, selection=selection)
+    path = path or folder.certificates
+    if path != folder.certificates:
+        echo(f"note: {folder.certificates} has other settings and is kept: certifying to {path}")
+    certify_with_progress(network, dataset, certification, path, selection=selection)
 
 
 def _show_logs(
@@ -214,20 +230,47 @@ def _show_logs(
     show_rows(rows, f"{group}, from published logs", radii, shown.format)
 
 
+def _request(
+    names: Sequence[str],
+    seeds: int,
+    planned: PlannedRuns,
+    overrides: Overrides,
+    radii: Sequence[float] | None,
+    shown: TableOptions,
+) -> dict[str, Any]:
+    """What decides the table: a command that asks for the same replaces it."""
+    certification = planned.certifications[0]
+    request = {
+        "rows": names,
+        "seeds": seeds,
+        "n": certification.guarantee.max_draws,
+        "skip": planned.images.skip,
+        "max": planned.images.maximum,
+        "skip_wrong": certification.skip_wrong,
+        "radii": radii,
+        "paper_rounding": shown.paper_rounding,
+        "training": overrides,
+    }
+    table: dict[str, Any] = to_toml_value(request)
+    return table
+
+
 def _show_results(
-    jobs: Sequence[Job],
+    planned: PlannedRuns,
     group: str,
     radii: Sequence[float] | None,
     out: Path,
     options: ReproductionOptions,
     shown: TableOptions,
+    request: Mapping[str, Any],
 ) -> None:
     """Write the tables and the page of finished runs, and print the table."""
     from smoothmix.analysis import unique_names
     from smoothmix.report import Choices, compare_runs, make_page
+    from smoothmix.reproduce.outputs import outputs_for
     from smoothmix.reproduce.results import results
 
-    rows = results(jobs, paper_rounding=shown.paper_rounding)
+    rows = results(planned.jobs, paper_rounding=shown.paper_rounding)
     # Some rows of the ablations are one run.
     runs = {}
     for row in rows:
@@ -240,9 +283,11 @@ def _show_results(
         title=title,
         data_dir=options.data_dir,
     )
+    outputs = outputs_for(out, request)
+    outputs.save_record(request)
     messages = (
-        write_tables(rows, title, radii, out),
-        write_page(make_page(comparison), out / "report.html"),
+        write_tables(rows, title, radii, outputs),
+        write_page(make_page(comparison), outputs.page),
     )
     echo()
     # After the files: the reader of a pipe may close it before the table ends.
@@ -267,9 +312,9 @@ def show_rows(
 
 
 def write_tables(
-    rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, out: Path
+    rows: Sequence[Reproduced], title: str, radii: Sequence[float] | None, outputs: Outputs
 ) -> str:
-    """Write the table in every format to the folder of the runs; returns the message about it."""
+    """Write the table in every format; returns the message about it."""
     from smoothmix._io.files import atomic_write
     from smoothmix.reproduce.table import reproduction_grid
     from smoothmix.tables import FORMATS
@@ -279,8 +324,11 @@ def write_tables(
     for name, write in FORMATS.items():
         wide = name in ("csv", "json")
         grid = reproduction_grid(rows, title=title, radii=radii, wide=wide)
-        atomic_write(out / f"table.{suffixes.get(name, name)}", write(grid).encode())
-    return f"wrote {out / 'table.md'}, .tex, .csv and .json"
+        atomic_write(outputs.table(suffixes.get(name, name)), write(grid).encode())
+    message = f"wrote {outputs.table('md')}, .tex, .csv and .json"
+    if outputs.number > 1:
+        message += "; tables of other commands in the folder are kept"
+    return message
 
 
 PLAN_COLUMNS = (

@@ -18,6 +18,7 @@ from smoothmix.tables import (
     radius_text,
     rounded,
 )
+from smoothmix.tables.numbers import DASH
 
 
 def paper_grid(comparison: Comparison) -> Grid:
@@ -60,10 +61,16 @@ def _reached(runs: Sequence[RunView], radii: Sequence[float]) -> list[bool]:
 
 def _row(run: RunView, sigma: str, comparison: Comparison, reached: Sequence[bool]) -> Row:
     cells = [Cell(sigma), Cell(run.base_name), Cell(rounded(run.acr.value, 3))]
-    for share, within in zip(run.accuracy, reached, strict=True):
-        cells.append(_percent(share) if within else Cell())
+    shares = run.accuracy_within_reach(comparison.radii)
+    for share, certified in zip(shares, reached, strict=True):
+        cells.append(_accuracy(share, certified=certified))
     return Row(cells=tuple(cells), method=run.method, sigma=run.sigma, group=run.group)
 
 
-def _percent(share: Estimate) -> Cell:
+def _accuracy(share: Estimate | None, *, certified: bool) -> Cell:
+    """A share in percent; blank if no run of the block has it, a dash if n cannot reach it."""
+    if not certified:
+        return Cell()
+    if share is None:
+        return Cell(text=DASH)
     return Cell(rounded(100 * share.value, 1))

@@ -171,10 +171,10 @@ def _baseline(run: RunView) -> tuple[Cell, ...]:
 
 def _accuracy_field(comparison: Comparison, position: int, radius: str, *, wide: bool) -> Field:
     def cells(run: RunView, wide: bool) -> tuple[Cell, ...]:
-        # A program can tell by the largest radius what was out of reach.
-        if wide:
-            return _estimate_cells(_percent(run.accuracy[position]), digits=2, wide=True)
         within_reach = run.accuracy_within_reach(comparison.radii)[position]
+        # For programs an empty value: 0 would say that images failed.
+        if wide:
+            return _estimate_cells(_percent(within_reach), digits=2, wide=True)
         return _estimate_cells(_percent(within_reach), digits=1, wide=False, missing=DASH)
 
     return _estimate_field(radius, f"accuracy_{radius}", cells, wide=wide, judged=True)

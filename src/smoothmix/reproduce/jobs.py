@@ -10,6 +10,7 @@ from pathlib import Path
 from smoothmix import certificates, presets
 from smoothmix._io.toml import to_toml
 from smoothmix.certificates import Certification
+from smoothmix.certificates.settings import load_settings
 from smoothmix.certificates.shards import shards_beside
 from smoothmix.config import RunConfig, require
 from smoothmix.errors import UsageError
@@ -30,6 +31,9 @@ class Job:
     config: RunConfig
     folder: RunFolder
 
+    certificates: Path
+    """Where its certificates go: a run may have several files, each of other settings."""
+
     @property
     def trained(self) -> bool:
         """Whether its training is finished."""
@@ -37,7 +41,7 @@ class Job:
 
     def certified(self, certification: Certification, skip: int) -> int:
         """How many images are certified with these settings, in one file or in shards of it."""
-        whole = self.folder.certificates
+        whole = self.certificates
         in_shards = 0
         for shard in shards_beside(whole):
             in_shards += _matching_rows(shard.path, certification, skip)
@@ -114,7 +118,13 @@ def make_jobs(names: Sequence[str], *, seeds: int, overrides: Overrides, out: Pa
             if overrides.data is not None:
                 title += f"-{overrides.data}"
             folder = RunFolder(out / title)
-            jobs.append(Job(preset=presets.get(name), config=config, folder=folder))
+            job = Job(
+                preset=presets.get(name),
+                config=config,
+                folder=folder,
+                certificates=folder.certificates,
+            )
+            jobs.append(job)
     return _share_folders(jobs)
 
 
@@ -130,7 +140,14 @@ def _share_folders(jobs: Sequence[Job]) -> list[Job]:
     shared = []
     for job in jobs:
         owner = owners[_settings_text(job)]
-        shared.append(replace(job, config=owner.config, folder=owner.folder))
+        shared.append(
+            replace(
+                job,
+                config=owner.config,
+                folder=owner.folder,
+                certificates=owner.certificates,
+            )
+        )
     return shared
 
 
@@ -167,3 +184,43 @@ def certifications(jobs: Sequence[Job], *, n: int, skip_wrong: bool = False) -> 
         certification.require_reach()
         settings.append(certification)
     return settings
+
+
+def choose_files(
+    jobs: Sequence[Job], certifications: Sequence[Certification], *, skip: int
+) -> list[Job]:
+    """The jobs with a certificate file for each: that of these settings, not one of others.
+
+    A run that was certified with another n or other images is certified again without training.
+    """
+    chosen = []
+    for job, certification in zip(jobs, certifications, strict=True):
+        path = job.folder.certificates
+        if _has_others(path, certification, skip):
+            path = path.with_name(_file_name(certification, skip))
+        chosen.append(replace(job, certificates=path))
+    return chosen
+
+
+def _file_name(certification: Certification, skip: int) -> str:
+    """A name that tells apart what `reproduce` may be asked for."""
+    name = f"certificates-n{certification.guarantee.max_draws}"
+    if skip > 1:
+        name += f"-skip{skip}"
+    if certification.skip_wrong:
+        name += "-skip-wrong"
+    return f"{name}.tsv"
+
+
+def _has_others(path: Path, certification: Certification, skip: int) -> bool:
+    """Whether a certificate file, or a shard of it, is there with other settings."""
+    for file in (path, *(shard.path for shard in shards_beside(path))):
+        settings = load_settings(file)
+        if settings is None and file.exists():
+            return True
+        if settings is not None and (settings.certification, settings.skip) != (
+            certification,
+            skip,
+        ):
+            return True
+    return False

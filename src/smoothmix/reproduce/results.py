@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from smoothmix.analysis import Measured, measure, on_common_images
+from smoothmix.analysis.sources import Source
 from smoothmix.data import DATASETS
 from smoothmix.presets import Preset
 from smoothmix.report.published import PAPER_IMAGES, cuts
@@ -15,20 +15,22 @@ from smoothmix.reproduce.table import Reproduced
 
 def results(jobs: Sequence[Job], *, paper_rounding: bool = False) -> list[Reproduced]:
     """The rows of the paper that these jobs are runs of, each with its runs."""
-    folders: dict[str, list[Path]] = {}
+    files: dict[str, list[Source]] = {}
     row_presets: dict[str, Preset] = {}
     for job in jobs:
         row_presets[job.preset.name] = job.preset
-        folders.setdefault(job.preset.name, []).append(job.folder.path)
+        # The run's name, whichever of its certificate files it is.
+        source = Source(path=str(job.certificates), name=job.folder.path.name)
+        files.setdefault(job.preset.name, []).append(source)
     # In the order of the jobs, which is that of the paper.
     rows = []
     for name, preset in row_presets.items():
-        rows.append(_row(preset, folders[name], paper_rounding=paper_rounding))
+        rows.append(_row(preset, files[name], paper_rounding=paper_rounding))
     return rows
 
 
-def _row(preset: Preset, folders: Sequence[Path], *, paper_rounding: bool) -> Reproduced:
-    runs = [measure(folder, paper_rounding=paper_rounding) for folder in folders]
+def _row(preset: Preset, files: Sequence[Source], *, paper_rounding: bool) -> Reproduced:
+    runs = [measure(file, paper_rounding=paper_rounding) for file in files]
     # An earlier command may have certified more images with one of the seeds.
     runs_on_common_images = on_common_images(runs)
     first = runs_on_common_images[0]

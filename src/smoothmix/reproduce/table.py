@@ -255,9 +255,9 @@ def _accuracy_cells(row: Reproduced, radii: Sequence[float], *, wide: bool) -> l
     ours = over_seeds(row.runs, at=radii)
     reach = _reach(row.runs)
     for radius, share, std in zip(radii, ours.accuracy, ours.accuracy_std, strict=True):
-        # As in the report: programs can tell by n what was out of reach.
-        if not wide and share == 0 and radius > reach:
-            cells.append(Cell(text=DASH))
+        # As in the report: 0 would say that images failed, and not that n is too small.
+        if share == 0 and radius > reach:
+            cells += _mean_and_std(None, None, digits=2, wide=wide)
             continue
         percent_std = None
         if std is not None:
