@@ -194,7 +194,7 @@ class FineTuning:
     """The run folder or the file of the first weights; empty for those of the network itself."""
 
     weights_sha256: str = ""
-    """SHA-256 of that file; training fills it in."""
+    """SHA-256 of that file, or of the tensors of `hf:NAME`; training fills it in."""
 
     freeze: tuple[str, ...] = ()
     """Beginnings of the names of parameters that stay as they are; `body` is all but the head."""

@@ -15,7 +15,7 @@ from smoothmix.config import RunConfig
 from smoothmix.errors import SmoothmixError
 from smoothmix.models import load
 from smoothmix.models.trainable import library_facts
-from smoothmix.networks import build
+from smoothmix.networks import build, state_hash
 from smoothmix.runs.load import load_run
 from tests.conftest import Run
 from tests.models.test_pretrained import MEAN, STD, saved, transformers, vit
@@ -67,6 +67,29 @@ def test_a_pretrained_model_is_trained_saved_and_loaded_without_its_folder(
     ).last_hidden_state
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     assert smoothmix("certify", "run", "--n", 50, "--max", 1).code == 0
+
+
+def test_the_first_weights_of_a_library_are_recorded_and_compared(
+    folder: Path, smoothmix: Run, transformers: Any
+) -> None:
+    command = ("train", "--network", "hf:vit", *OPTIONS, "--freeze", "body", "--out", "run")
+    assert smoothmix(*command).code == 0
+    path = folder.parent / "run" / "config.toml"
+    tuning = RunConfig.load(path).fine_tuning
+    assert tuning is not None
+    source = transformers.AutoModelForImageClassification.from_pretrained(folder)
+    assert tuning.weights_sha256 == state_hash(source)
+    # Other weights under the same name make another run.
+    with torch.no_grad():
+        source.vit.embeddings.cls_token += 1
+    source.save_pretrained(folder)
+    other = smoothmix(*command)
+    assert other.code == 2
+    assert f"weights_sha256 is {tuning.weights_sha256} there and {state_hash(source)}" in other.err
+    # Runs of earlier versions have recorded none, and are resumed as before.
+    text = path.read_text().replace(f'weights_sha256 = "{tuning.weights_sha256}"\n', "")
+    path.write_text(text)
+    assert "is trained already" in smoothmix(*command).err
 
 
 def test_a_denoiser_for_a_pretrained_model(folder: Path, smoothmix: Run) -> None:

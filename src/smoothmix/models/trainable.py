@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from smoothmix.errors import CheckpointError, UsageError, shown
 from smoothmix.models import hugging_face, timm_models
 from smoothmix.models.extras import import_extra
 from smoothmix.networks.normalise import Normalise
+from smoothmix.networks.weights import state_hash
 
 NOT_ARCHITECTURE = (
     *("id2label", "label2id", "_name_or_path", "transformers_version", "architectures"),
@@ -126,8 +128,20 @@ def build_timm(library_name: str, num_classes: int, channels: int = 3) -> nn.Mod
     return model
 
 
-def load_hugging_face(body: PretrainedBody, name: str, *, whole: bool = False) -> str:
-    """Give a network the weights of `hf:NAME`; what `load_start` returns for files."""
+@final
+@dataclass(frozen=True)
+class LoadedWeights:
+    """What a network was given."""
+
+    fresh: str
+    """The name of its head, if that stays as it was drawn; empty if all weights are loaded."""
+
+    sha256: str
+    """SHA-256 of the weights of the library, by name, type, shape and value."""
+
+
+def load_hugging_face(body: PretrainedBody, name: str, *, whole: bool = False) -> LoadedWeights:
+    """Give a network the weights of `hf:NAME`, all of them if `whole`."""
     short = name.removeprefix(hugging_face.PREFIX)
     transformers = import_extra("transformers", extra="hf", purpose=name)
     try:
@@ -143,4 +157,4 @@ def load_hugging_face(body: PretrainedBody, name: str, *, whole: bool = False) -
     if (whole and other) or len(heads) > 1:
         raise CheckpointError(f"{name}: does not fit the network: it lacks {shown(other[0])}")
     body.model.load_state_dict({key: theirs[key] for key in ours if key not in other}, strict=False)
-    return "".join(heads)
+    return LoadedWeights(fresh="".join(heads), sha256=state_hash(source))

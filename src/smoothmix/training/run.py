@@ -70,7 +70,8 @@ def open_run(
     ):
         torch.manual_seed(config.recipe.seed)
         model = build_network(config)
-        config = _with_notes(config, *start.prepare(model, config))
+        config, notes = start.prepare(model, config)
+        config = _with_notes(config, *notes)
         if options.sync_batchnorm:
             model = synchronised(model, world, device)
         elif uses_batchnorm(model) and not world.alone:
@@ -285,6 +286,9 @@ def differences(there: RunConfig, here: RunConfig) -> str:
     """What two runs do not have in common, as a sentence; empty if they are the same."""
     old = _flat(there)
     new = _flat(here)
+    if old.get("weights_sha256") == "":
+        # An earlier version has not recorded which weights of a library it started from.
+        new["weights_sha256"] = ""
     found = []
     for name in {**old, **new}:
         before = old.get(name, "not set")

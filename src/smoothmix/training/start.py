@@ -8,10 +8,15 @@ from pathlib import Path
 
 from torch import nn
 
-from smoothmix.config import RunConfig
+from smoothmix.config import FineTuning, RunConfig
 from smoothmix.errors import CheckpointError, UsageError
 from smoothmix.models import hugging_face
-from smoothmix.models.trainable import PretrainedBody, library_facts, load_hugging_face
+from smoothmix.models.trainable import (
+    LoadedWeights,
+    PretrainedBody,
+    library_facts,
+    load_hugging_face,
+)
 from smoothmix.networks.denoised import Denoised
 from smoothmix.networks.network import Network
 from smoothmix.networks.parts import freeze
@@ -45,7 +50,7 @@ def with_library_facts(config: RunConfig) -> RunConfig:
 def with_digest(config: RunConfig) -> RunConfig:
     """The settings with the SHA-256 of the first weights: a file may change under its name."""
     tuning = config.fine_tuning
-    # Those of a library change with its settings, and with the name of another model.
+    # `prepare` has those of a library, which has no one file for them.
     if tuning is None or not tuning.weights or tuning.weights.startswith(hugging_face.PREFIX):
         return config
     path = start_file(tuning.weights)
@@ -57,30 +62,33 @@ def with_digest(config: RunConfig) -> RunConfig:
     return replace(config, fine_tuning=replace(tuning, weights_sha256=digest))
 
 
-def prepare(model: nn.Module, config: RunConfig) -> list[str]:
-    """Give a network its first weights, and freeze what stays as it is; notes on the run."""
+def prepare(model: nn.Module, config: RunConfig) -> tuple[RunConfig, list[str]]:
+    """Give a network its first weights, and freeze what stays as it is; settings and notes."""
     tuning = config.fine_tuning
     if tuning is None:
-        return []
+        return config, []
     notes = []
     if tuning.weights:
         target = model
         if isinstance(model, Denoised):
             target = model.classifier
         # The head of a classifier that stays as it is must not be a random one.
-        fresh = _load(target, tuning.weights, whole=target is not model)
+        loaded = _load(target, tuning, whole=target is not model)
         note = f"started from {tuning.weights}"
-        if fresh:
-            note += f", with a new {fresh}"
+        if loaded.fresh:
+            note += f", with a new {loaded.fresh}"
         notes.append(note)
+        config = replace(config, fine_tuning=replace(tuning, weights_sha256=loaded.sha256))
     freeze(model, tuning.freeze)
-    return notes
+    return config, notes
 
 
-def _load(model: nn.Module, weights: str, *, whole: bool) -> str:
-    """Load the first weights of a network; the name of the head, if that is new."""
+def _load(model: nn.Module, tuning: FineTuning, *, whole: bool) -> LoadedWeights:
+    """Load the first weights of a network."""
+    weights = tuning.weights
     if not weights.startswith(hugging_face.PREFIX):
-        return load_start(model, start_file(weights), whole=whole)
+        fresh = load_start(model, start_file(weights), whole=whole)
+        return LoadedWeights(fresh=fresh, sha256=tuning.weights_sha256)
     body = model
     if isinstance(model, Network):
         body = model.body
