@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from smoothmix import certificates
-from smoothmix.certificates.secret_seeds import secret_seed_for
+from smoothmix.certificates import Certificate
+from smoothmix.certificates.secret_seeds import read_secret_seed, seed_path
 from smoothmix.certify import Resident
 from smoothmix.config import Preparation
 from smoothmix.data.photos import load_images
@@ -217,10 +218,8 @@ def test_the_log_is_a_certificate_file_that_verifies_and_continues(
     resident: Resident, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.tsv"
+    classifier = classifier_of(resident, max_draws=640)
     for start in (0, 4):
-        seed, _ = secret_seed_for(path)
-        base = classifier_of(resident, max_draws=640)
-        classifier = with_seed(base, seed)
         with row_log(path, classifier.file_settings()) as rows:
             service = Service(classifier, SETTINGS, rows=rows)
             answers = [ask(service, png(seed=n), HANG / 2) for n in range(3)]
@@ -229,6 +228,7 @@ def test_the_log_is_a_certificate_file_that_verifies_and_continues(
             service.close()
         assert [answer["idx"] for answer in answers] == list(range(start, start + 4))
         assert answers[-1]["draws"] == 0
+        seed = read_secret_seed(seed_path(path))
         assert {answer["seed_commitment"] for answer in answers} == {seed.commitment}
         assert "seed" not in answers[0]
         file = certificates.read(path)
@@ -238,8 +238,65 @@ def test_the_log_is_a_certificate_file_that_verifies_and_continues(
         assert file.rows[start].radius == answers[0]["radius"]
 
 
-def with_seed(classifier: Any, seed: object) -> Any:
-    return replace(classifier, certification=replace(classifier.certification, seed=seed))
+def test_a_full_file_is_finished_and_the_log_goes_on_in_the_next(
+    resident: Resident, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.tsv"
+    classifier = classifier_of(resident, max_draws=64)
+    settings = replace(classifier.file_settings(), images=3)
+    notes: list[str] = []
+
+    def served(requests: int) -> list[dict[str, Any]]:
+        with row_log(path, settings, on_note=notes.append) as rows:
+            service = Service(classifier, SETTINGS, rows=rows)
+            answers = [ask(service, png(seed=n), HANG / 2) for n in range(requests)]
+            service.close()
+        return answers
+
+    answers = served(7)
+    assert [answer["idx"] for answer in answers] == [0, 1, 2, 0, 1, 2, 0]
+    files = [path, tmp_path / "log-2.tsv", tmp_path / "log-3.tsv"]
+    assert [len(certificates.read(file).rows) for file in files] == [3, 3, 1]
+    # A restart continues the last file, whose room is that of any.
+    answers += served(3)
+    assert [answer["idx"] for answer in answers[7:]] == [1, 2, 0]
+    files.append(tmp_path / "log-4.tsv")
+    seeds = set()
+    for number, file in enumerate(files):
+        found = certificates.read(file)
+        assert found.finished
+        assert certificates.verify(found).problems == ()
+        commitment = read_secret_seed(seed_path(file)).commitment
+        seeds.add(commitment)
+        of_file = answers[3 * number : 3 * number + 3]
+        assert {answer["seed_commitment"] for answer in of_file} == {commitment}
+        assert [row.radius for row in found.rows] == [answer["radius"] for answer in of_file]
+    assert len(seeds) == 4
+    assert sum("log-3.secret-seed: keep it" in note for note in notes) == 1
+    assert sum("log-3.secret-seed is used" in note for note in notes) == 1
+
+
+def test_rows_of_a_full_file_may_come_after_the_next_has_begun(
+    resident: Resident, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.tsv"
+    classifier = classifier_of(resident)
+    certification = classifier.certification
+
+    def row(number: int) -> Certificate:
+        return certificates.from_votes(
+            number, -1, {3: 100}, {3: 960, 7: 64}, certification=certification
+        )
+
+    with row_log(path, replace(classifier.file_settings(), images=2)) as rows:
+        places = [rows.take() for _ in range(5)]
+        assert [place.number for place in places] == [0, 1, 0, 1, 0]
+        for place in reversed(places):
+            place.file.add(row(place.number))
+        rows.take().file.add(row(1))
+    for name, count in (("log", 2), ("log-2", 2), ("log-3", 2)):
+        found = certificates.read(tmp_path / f"{name}.tsv")
+        assert (len(found.rows), found.finished) == (count, True)
 
 
 @pytest.mark.parametrize(

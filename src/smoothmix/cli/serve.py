@@ -84,7 +84,8 @@ def serve(
     shape
         Channels, height and width of the images of a --model, such as 3x224x224.
     log
-        Append every certificate to this certificate file, something.tsv, with a secret seed.
+        Append every certificate to this certificate file, something.tsv, with a secret seed; after
+        10,000 rows to the next one, something-2.tsv, with another.
     """
     from smoothmix.serve import ServeSettings, Service
     from smoothmix.serve import run as serve_until_stopped
@@ -170,7 +171,7 @@ def _opened(
         smoothed, images, seconds=seconds, keep_batch=existing is not None
     ) as resident:
         certification = replace(certification, batch=resident.smoothed.batch)
-        certification = _with_seed(certification.in_whole_batches(), log)
+        certification = certification.in_whole_batches()
         certification.require_reach()
         yield Classifier(
             resident=resident,
@@ -200,27 +201,21 @@ def _shape(text: str | None, loaded: LoadedNetwork) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _with_seed(certification: Certification, log: Path | None) -> Certification:
-    """The certification with the secret seed of a log, if there is one."""
-    from smoothmix.certificates.output import require_output
-    from smoothmix.certificates.secret_seeds import secret_seed_for
-
-    if log is None:
-        return certification
-    seed, note = secret_seed_for(require_output(log))
-    echo(f"note: {note}")
-    return replace(certification, seed=seed)
-
-
 @contextmanager
 def _rows(classifier: Classifier, log: Path | None) -> Iterator[RowLog | None]:
+    from smoothmix.certificates.output import require_output
     from smoothmix.serve.row_log import row_log
 
     if log is None:
         yield None
         return
-    with row_log(log, classifier.file_settings()) as rows:
+    settings = classifier.file_settings()
+    with row_log(require_output(log), settings, on_note=_show_note) as rows:
         yield rows
+
+
+def _show_note(note: str) -> None:
+    echo(f"note: {note}")
 
 
 def _address(host: str, port: int) -> str:

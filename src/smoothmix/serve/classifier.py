@@ -23,8 +23,8 @@ BATCHES_PER_DEADLINE = 16
 LEAST_BATCH = 16
 """Smaller batches cost more time than they save."""
 
-LOGGED_ROWS = 100_000
-"""Rows that a log of certificates may have; they are held in memory."""
+LOGGED_ROWS = 10_000
+"""Rows of each file of a log; those of the last file are held in memory."""
 
 
 @final

@@ -18,7 +18,7 @@ from smoothmix.serve.classifier import Classifier
 from smoothmix.serve.errors import Refused
 from smoothmix.serve.images import PreparedImage, prepare_image
 from smoothmix.serve.metrics import Metrics, resident_memory
-from smoothmix.serve.row_log import RowLog
+from smoothmix.serve.row_log import Place, RowLog
 from smoothmix.serve.settings import ANSWER_SECONDS, ServeSettings
 from smoothmix.stats.guarantees import Anytime
 
@@ -68,14 +68,18 @@ class Service:
         admitted = await self._admission.enter(deadline - ANSWER_SECONDS)
         queued = time.monotonic() - arrival
         try:
-            work = self._work(image, deadline)
+            place = None
+            if self._rows is not None:
+                place = self._rows.take()
+            work = self._work(image, deadline, place)
             if admitted:
                 self.classifier.resident.turns.start(work)
                 done = asyncio.wrap_future(work.done)
                 async for answer in self._while_drawing(work, done):
                     yield answer
             row = self.classifier.resident.row(work)
-            self._keep(work, row)
+            if place is not None:
+                self._keep(place, work, row)
         finally:
             if admitted:
                 self._admission.leave()
@@ -84,7 +88,7 @@ class Service:
         self.metrics.certificate(ended=ended, draws=row.n or 0, seconds=total)
         yield {
             **answer_of(row, self.classifier, ended=ended),
-            **self._noise_of(work),
+            **_noise_of(work, place),
             "seconds": {
                 "allowed": round(deadline - arrival, 4),
                 "queued": round(queued, 4),
@@ -146,13 +150,13 @@ class Service:
             ),
         )
 
-    def _work(self, image: PreparedImage, deadline: float) -> TimedImage:
+    def _work(self, image: PreparedImage, deadline: float, place: Place | None) -> TimedImage:
         """The image with noise that nobody could have prepared it for."""
         number = 0
         seed = fresh_seed()
-        if self._rows is not None:
-            number = self._rows.number()
-            seed = self._rows.key
+        if place is not None:
+            number = place.number
+            seed = place.file.key
         return self.classifier.resident.timed_image(
             image.pixels,
             number,
@@ -160,13 +164,6 @@ class Service:
             seed=seed,
             deadline=deadline - ANSWER_SECONDS,
         )
-
-    def _noise_of(self, work: TimedImage) -> dict[str, str | int]:
-        """What draws the same votes again, as far as it may be known."""
-        if self._rows is None:
-            # As text: JavaScript would round a number of 63 bits.
-            return {"seed": str(work.seed)}
-        return {"seed_commitment": self._rows.commitment, "idx": work.image.index}
 
     async def _while_drawing(
         self, work: TimedImage, done: asyncio.Future[TimedImage]
@@ -187,19 +184,15 @@ class Service:
             if not done.done():
                 self.classifier.resident.turns.cancel(work)
 
-    def _keep(self, work: TimedImage, row: Certificate) -> None:
-        """Write the row of a request to the log, if there is one."""
-        if self._rows is None:
-            return
+    def _keep(self, place: Place, work: TimedImage, row: Certificate) -> None:
+        """Write the row of a request to the log."""
         if row.n:
-            self._rows.add(row)
+            place.file.add(row)
             return
-        self._draw_one_batch(work)
+        self._draw_one_batch(place, work)
 
-    def _draw_one_batch(self, work: TimedImage) -> None:
+    def _draw_one_batch(self, place: Place, work: TimedImage) -> None:
         """Certify an image by one batch after its answer: a file has a row for every number."""
-        rows = self._rows
-        assert rows is not None
         certification = work.certification
         guarantee = certification.guarantee
         assert isinstance(guarantee, Anytime)
@@ -214,6 +207,14 @@ class Service:
             deadline=float("inf"),
         )
         again.done.add_done_callback(
-            lambda done: rows.add(self.classifier.resident.row(done.result()))
+            lambda done: place.file.add(self.classifier.resident.row(done.result()))
         )
         self.classifier.resident.turns.start(again)
+
+
+def _noise_of(work: TimedImage, place: Place | None) -> dict[str, str | int]:
+    """What draws the same votes again, as far as it may be known."""
+    if place is None:
+        # As text: JavaScript would round a number of 63 bits.
+        return {"seed": str(work.seed)}
+    return {"seed_commitment": place.file.commitment, "idx": place.number}
