@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -106,6 +107,65 @@ def test_a_signal_that_comes_after_two_networks_is_handled() -> None:
         [sys.executable, "-c", SIGNALLED], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr[-500:]
+
+
+COMPILED = """
+from concurrent.futures import ThreadPoolExecutor
+import torch
+from torch import nn
+from smoothmix.certify.smoothed import Smoothed
+from smoothmix.inference.positions import position_dependence
+from smoothmix.noise.streams import Domain
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+shape = (1, 6, 6)
+model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(),
+                      nn.Linear(64, 3)).eval()
+images = torch.rand(20, *shape).mul(255).round().div(255)
+with torch.no_grad():
+    expected = model(images)
+votes = []
+for engine in ("compiled", "eager"):
+    smoothed = Smoothed(model, sigma=0.5, num_classes=3, batch=16, engine=engine)
+    with smoothed.open(shape, seed=0) as sampler:
+        prepared = sampler.network
+        votes.append(sampler.votes(images[0], 0, Domain.ESTIMATION, stop=200).tolist())
+        if engine == "eager":
+            continue
+        print(prepared.engine)
+        # 20 images are a full batch and one that is filled up.
+        torch.testing.assert_close(prepared(images), expected, rtol=1e-4, atol=1e-5)
+        assert position_dependence(prepared, shape, [16, 4]) in ("", "rounding")
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(prepared, [images] * 8):
+                assert torch.equal(found, prepared(images))
+assert votes[0] == votes[1], votes
+"""
+
+
+@pytest.mark.skipif(
+    not ENGINES["compiled"].installed, reason="torch.compile needs a C++ compiler: g++ or clang++"
+)
+def test_a_compiled_network_gives_the_logits_and_votes_of_the_network(
+    tmp_path: Path,
+) -> None:
+    # A process and a cache of its own: the compiler keeps state, and must really compile.
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "torch-cpu-compiled\n"), done.stderr[-2000:]
+    assert list(tmp_path.rglob("*.so")), "a compiler ran"
 
 
 def test_threads_that_call_an_engine_at_once_get_the_same_logits() -> None:
