@@ -186,6 +186,15 @@ class Preparation:
         return f"{', '.join(others)} and {last}"
 
 
+def requested_preparation(
+    *, resize: int | None, crop: int | None, channels: int | None
+) -> Preparation | None:
+    """The preparation that these options ask for; None if none of them is given."""
+    if resize is None and crop is None and channels is None:
+        return None
+    return Preparation(resize=resize, crop=crop, channels=channels)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
     """What a network has learned before the run, and which of its parts the run trains."""

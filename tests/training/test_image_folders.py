@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from smoothmix import certificates, data
+from smoothmix import certificates, data, networks
 from smoothmix.certify import certify_dataset
 from smoothmix.config import Preparation, RunConfig
 from smoothmix.runs.load import load_run
@@ -240,6 +241,18 @@ def test_a_model_without_a_run_gets_images_of_one_size_by_options(
     assert other.code == 2
     assert "preparation is scaled to 32 pixels" in other.err
     assert "data_hash" not in other.err
+
+
+def test_an_imported_network_is_certified_on_images_as_it_was_trained(
+    smoothmix: Run, pets: Path
+) -> None:
+    torch.manual_seed(0)
+    torch.save(networks.build("lenet", num_classes=2).body.state_dict(), pets / "x.pt")
+    own = ("--network", "lenet", "--num-classes", 2, "--sigma", 0.25, "--data", "folder:pets")
+    assert smoothmix("import", "x.pt", *own, *RESIZED, "--out", "run").code == 0
+    done = smoothmix("certify", "run", "--n0", 5, "--n", 50, "--max", 2)
+    assert done.code == 0, done.err
+    assert f"note: images {ABOUT}" in done.err
 
 
 def test_settings_without_resizing_have_the_digest_of_before(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from smoothmix.cli.options import FLAT
 from smoothmix.cli.output import echo
-from smoothmix.config import IMPORTED_FROM, RunConfig, require
+from smoothmix.config import IMPORTED_FROM, RunConfig, requested_preparation, require
 from smoothmix.networks.registry import NETWORKS
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class ImportedNetwork:
     num_classes: int | None = None
     """Its outputs; by default the network's usual number."""
 
+    resize: int | None = None
+    """Pixels to which the short side of its image files was scaled (folder:PATH); recorded."""
+
+    crop: int | None = None
+    """Pixels of each side of the middle that was cropped from image files; recorded."""
+
+    channels: int | None = None
+    """Whether image files were read as grey (1) or as colour (3); recorded."""
+
     def config(self, origin: str) -> RunConfig:
         """The settings of the run that it becomes."""
         # The data sets take a moment to import, and `--help` does not need them.
@@ -55,6 +64,9 @@ class ImportedNetwork:
             normalisation=self.normalisation or usual.normalisation,
             num_classes=num_classes,
             image_shape=known_shape(self.data) or (),
+            preparation=requested_preparation(
+                resize=self.resize, crop=self.crop, channels=self.channels
+            ),
             notes=(f"{IMPORTED_FROM} {origin}",),
         )
 

@@ -240,7 +240,7 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
         raise UsageError("--data is needed: the data set of your network is not known")
     preparation = _preparation(network, options)
     # Arrays, for example, are of one size already; match_shape compares it with the network's.
-    if not options.prepares and not data.DATASETS[name].takes_preparation:
+    if options.preparation is None and not data.DATASETS[name].takes_preparation:
         preparation = None
     dataset = data.load(name, options.split, data_dir=options.data_dir, preparation=preparation)
     if dataset.preparation is not None:
@@ -260,9 +260,9 @@ def choose_data(network: LoadedNetwork, options: ImageOptions) -> Dataset:
 
 def _preparation(network: LoadedNetwork, options: ImageOptions) -> Preparation | None:
     """How images are resized and cropped: as for training, or by options for other networks."""
-    if not options.prepares:
+    given = options.preparation
+    if given is None:
         return network.preparation
-    given = Preparation(resize=options.resize, crop=options.crop, channels=options.channels)
     require(
         network.preparation in (None, given),
         f"the run has recorded how its images were prepared ({network.preparation}): leave "

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothmix.config import EngineName, Precision, require
+from smoothmix.config import EngineName, Precision, Preparation, requested_preparation, require
 from smoothmix.errors import UsageError
 
 # The help of commands with many options shows them in these groups, one after another.
@@ -139,9 +139,9 @@ class ImageOptions(DataOptions):
     """Read image files as grey (1) or colour (3)."""
 
     @property
-    def prepares(self) -> bool:
-        """Whether it says how images are prepared."""
-        return any(value is not None for value in (self.resize, self.crop, self.channels))
+    def preparation(self) -> Preparation | None:
+        """How images are prepared, if it says so."""
+        return requested_preparation(resize=self.resize, crop=self.crop, channels=self.channels)
 
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")
