@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import smoothmix as sm
 from smoothmix import models
 from smoothmix.models.hugging_face import normalisation_in, size_in
 from smoothmix.models.timm_models import normalised
-from tests.conftest import Run
+from tests.conftest import Run, command
 from tests.helpers.draws import counted_votes, is_close, logits_of, noisy_inputs
 from tests.helpers.torchvision import import_timm
 
@@ -128,13 +130,49 @@ def test_names_of_classes_are_kept_and_the_command_certifies(
     assert loaded.num_classes == 3
     pixels = torch.randint(0, 256, (3, 3, 32, 32), dtype=torch.uint8).numpy()
     np.savez(tmp_path / "d.npz", x=pixels, y=np.array([0, 1, 2]))
-    command = ["certify", "--model", f"hf:{folder}", "--data", f"npz:{tmp_path / 'd.npz'}"]
-    done = smoothmix(*command, "--sigma", "0.5", "--n", "100", "--out", str(tmp_path / "c.tsv"))
+    certify = ["certify", "--model", f"hf:{folder}", "--data", f"npz:{tmp_path / 'd.npz'}"]
+    done = smoothmix(*certify, "--sigma", "0.5", "--n", "100", "--out", str(tmp_path / "c.tsv"))
     assert done.code == 0, done.err
     settings = sm.certificates.read(tmp_path / "c.tsv").settings
     assert settings is not None
     assert settings.model == f"hf:{folder}"
     assert any(name.startswith("transformers.") for name in settings.sources)
+
+
+def test_a_model_of_the_hub_is_recorded_with_its_commit(transformers: Any, tmp_path: Path) -> None:
+    # As the hub's own library keeps downloads: a folder per commit, and which one a branch is.
+    repository = tmp_path / "hub" / "models--me--vit"
+    (repository / "refs").mkdir(parents=True)
+    commits = {"main": "a" * 40, "old": "b" * 40}
+    for branch, commit in commits.items():
+        saved(vit(transformers), repository / "snapshots" / commit)
+        (repository / "refs" / branch).write_text(commit)
+    pixels = np.zeros((1, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "d.npz", x=pixels, y=np.array([0]))
+    environment = {
+        **os.environ,
+        "HF_HOME": str(tmp_path),
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    hashes = set()
+    for branch, options in (("main", ()), ("old", ("--revision", "old"))):
+        own = ("--model", "hf:me/vit", *options, "--data", "npz:d.npz", "--sigma", 0.5)
+        # In a process of its own: the library reads these settings once, when it is imported.
+        done = subprocess.run(
+            command("certify", *own, "--n", 20, "--n0", 5, "--out", f"{branch}.tsv"),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        settings = sm.certificates.read(tmp_path / f"{branch}.tsv").settings
+        assert settings is not None
+        assert settings.model == f"hf:me/vit@{commits[branch]}"
+        hashes.add(settings.model_hash)
+    assert len(hashes) == 2
 
 
 def test_folders_are_matched_by_name_and_photos_need_no_run(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, final
 
 from torch import Tensor, nn
@@ -13,6 +15,9 @@ from smoothmix.models.loaded import LoadedModel
 from smoothmix.networks.normalise import Normalise
 
 PREFIX = "hf:"
+
+COMMIT = re.compile("/snapshots/([0-9a-f]{40})/")
+"""Where the files of a commit are kept."""
 
 BYTES = 1 / 255
 """The factor that brings 8-bit pixels to [0, 1], which is the scale that networks get here."""
@@ -54,15 +59,18 @@ def load_pretrained(
     # Bars of another library beside our own messages; the caller's choice is restored.
     logs.disable_progress_bar()
     try:
+        commit = _commit(transformers, name, revision or "main")
+        # All files of one commit, even if somebody pushes another one meanwhile.
+        pinned = commit or revision or "main"
         model, report = transformers.AutoModelForImageClassification.from_pretrained(
             name,
-            revision=revision or "main",
+            revision=pinned,
             trust_remote_code=False,
             use_safetensors=None if allow_pickle else True,
             output_loading_info=True,
         )
         settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(
-            name, revision=revision or "main"
+            name, revision=pinned
         )
     except Exception as error:
         # The library raises errors of many kinds, for the network and for the files.
@@ -77,7 +85,6 @@ def load_pretrained(
     if size is not None:
         shape = (getattr(model.config, "num_channels", 3), *size)
     names = model.config.id2label
-    commit = getattr(model.config, "_commit_hash", None)
     return LoadedModel(
         module=network.to(dtype=model.dtype).eval(),
         name=f"{PREFIX}{name}@{commit}" if commit else f"{PREFIX}{name}",
@@ -85,6 +92,19 @@ def load_pretrained(
         class_names=class_names_in(names),
         shape=shape,
     )
+
+
+def _commit(transformers: Any, name: str, revision: str) -> str:
+    """The commit that a revision on the hub stands for; empty for a folder."""
+    if Path(name).is_dir():
+        return ""
+    # The library keeps the files of each commit in a folder of that name, and is asked nothing
+    # else here: its models told their commits in some versions only.
+    kept = Path(transformers.utils.cached_file(name, "config.json", revision=revision))
+    found = COMMIT.search(kept.as_posix())
+    if found is None:
+        return ""
+    return found[1]
 
 
 def class_names_in(names: Mapping[int, str]) -> tuple[str, ...]:
