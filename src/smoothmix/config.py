@@ -148,6 +148,7 @@ class Preparation:
     """1 to read images as grey, 3 to read them as colour."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for name in ("resize", "crop"):
             side = getattr(self, name)
             require(side is None or side >= 1, f"{name} must be at least 1, got {side}")
