@@ -9,6 +9,7 @@ from markupsafe import Markup
 from smoothmix.analysis import Estimate
 from smoothmix.report import Comparison, RunView, make_page, render
 from smoothmix.report.sections.curves import make_slider
+from smoothmix.report.sections.gallery import _images_per_kind
 from smoothmix.report.sections.radii import radii
 from smoothmix.report.sections.summary import blocks
 from tests.helpers.pages import RADII, made_page, made_run
@@ -107,3 +108,18 @@ def test_models_can_be_searched_and_marks_are_explained() -> None:
     alone = render(make_page(replace(many(), runs=many().runs[:1])))
     assert 'id="find-run"' not in alone
     assert "● the best" not in alone
+
+
+def test_of_many_models_the_legends_are_folded_and_settings_stay_closed_in_print() -> None:
+    few = render(make_page(many(12)))
+    assert "Colours and marks of" not in few
+    assert '<details class="run">' in few
+    html = render(make_page(many(13)))
+    folds = html.count("<summary>Colours and marks of 26 models</summary>")
+    # One for each section whose charts have a legend.
+    assert folds == html.count('<ul class="legend">') > 1
+    assert html.count('<details class="run many">') == 26
+
+
+def test_the_gallery_has_fewer_images_of_many_models() -> None:
+    assert [_images_per_kind(models) for models in (1, 4, 8, 12)] == [16, 16, 8, 5]

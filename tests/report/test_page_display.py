@@ -97,6 +97,19 @@ def test_printing_opens_everything_and_leaves_the_page_as_it_was(opened: Open) -
     assert tab.evaluate(look) == before
 
 
+def test_print_leaves_out_what_is_folded_because_there_are_many_models(opened: Open) -> None:
+    page = made_page()
+    many = replace(page, runs=[bare_run(f"model {number}") for number in range(25)], measured=())
+    tab = opened(many)
+    tab.emulate_media(media="print")
+    tab.wait_for_selector("html.printing")
+    first = tab.locator("#runs details").first
+    assert first.locator("summary").is_visible()
+    assert not first.locator(".facts").is_visible()
+    # Folds that do not grow with the models are opened.
+    assert tab.evaluate("document.querySelectorAll('details:not(.many):not([open])').length") == 0
+
+
 def test_a_hostile_name_is_text_everywhere(opened: Open) -> None:
     tab = opened(made_page())
     tab.locator("#gallery").scroll_into_view_if_needed()

@@ -27,6 +27,10 @@ SCRIPTS = (
 """In the order in which they depend on each other."""
 
 
+MANY_RUNS = 24
+"""Above so many models, legends are folded, and print leaves out what is folded in the settings."""
+
+
 class OwnText(Markup):
     """Style and scripts of this package, which go into the page byte by byte."""
 
@@ -40,6 +44,7 @@ def render(page: Page) -> str:
         comparison=page.comparison,
         runs=list(enumerate(page.comparison.runs)),
         styles=page.comparison.styles,
+        many=MANY_RUNS,
         data=as_json(_shown_inside(payload(page))),
     )
 

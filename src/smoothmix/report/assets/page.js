@@ -37,7 +37,8 @@ const report = (() => {
     if (now === printing) return;
     printing = now;
     document.documentElement.classList.toggle("printing", now);
-    const closed = now ? "details:not([open])" : "details[data-closed]";
+    // What is folded because there are many models would fill a hundred sheets.
+    const closed = now ? "details:not([open]):not(.many)" : "details[data-closed]";
     for (const details of document.querySelectorAll(closed)) {
       details.open = now;
       details.toggleAttribute("data-closed", now);

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from smoothmix.data import Dataset
 
 IMAGES_PER_KIND = 16
+VERDICTS_PER_KIND = 64
+LEAST_PER_KIND = 4
+"""With many models an image takes a screen, so that there are fewer of each kind."""
+
 MOST_RUNS = 12
 """Models whose predictions the gallery shows: more would not fit beside an image."""
 
@@ -136,12 +140,22 @@ def make_gallery(every: Sequence[Measured], *, data_dir: Path | None = None) -> 
     if not len(shared):
         return Gallery(note="No images are shown: the files have no image in common.")
     on_shared = [measured.only(shared) for measured in every]
-    kinds = _kinds(on_shared)
+    per_kind = _images_per_kind(len(every))
+    kinds = _kinds(on_shared, per_kind)
     dataset, why_hidden = certified_dataset(every, data_dir)
     images = []
-    for row in _selected_rows(kinds, len(shared)):
+    for row in _selected_rows(kinds, len(shared), per_kind):
         images.append(_gallery_image(row, on_shared, kinds, dataset))
     return Gallery(tuple(images), _note(len(images), len(shared), len(every), why_hidden))
+
+
+def _images_per_kind(models: int) -> int:
+    """How many images of each kind are shown.
+
+    >>> list(map(_images_per_kind, (1, 4, 8, 12, 40)))
+    [16, 16, 8, 5, 4]
+    """
+    return min(IMAGES_PER_KIND, max(LEAST_PER_KIND, VERDICTS_PER_KIND // models))
 
 
 def _note(shown: int, shared: int, files: int, why_hidden: str) -> str:
@@ -160,7 +174,7 @@ def _note(shown: int, shared: int, files: int, why_hidden: str) -> str:
 Mask = NDArray[np.bool_]
 
 
-def _kinds(every: Sequence[Measured]) -> dict[str, Mask]:
+def _kinds(every: Sequence[Measured], per_kind: int) -> dict[str, Mask]:
     """Which images are of which kind.
 
     The smallest radii are those of images that every model classifies correctly.
@@ -171,7 +185,7 @@ def _kinds(every: Sequence[Measured]) -> dict[str, Mask]:
     # An image that some model gets wrong has a radius of 0, which is no small radius.
     least = np.where((counted > 0).all(axis=0), counted.min(axis=0), np.inf)
     smallest = np.zeros(len(least), dtype=bool)
-    smallest[np.argsort(least, kind="stable")[:IMAGES_PER_KIND]] = True
+    smallest[np.argsort(least, kind="stable")[:per_kind]] = True
     return {
         MISCLASSIFIED: ((predict != label) & (predict != ABSTAIN)).any(axis=0),
         ABSTAINED: (predict == ABSTAIN).any(axis=0),
@@ -180,17 +194,17 @@ def _kinds(every: Sequence[Measured]) -> dict[str, Mask]:
     }
 
 
-def _selected_rows(kinds: dict[str, Mask], count: int) -> list[int]:
+def _selected_rows(kinds: dict[str, Mask], count: int, per_kind: int) -> list[int]:
     """Some images of every kind, or of all images where there is none of any kind."""
     # An image may be of several kinds: it is shown once.
     selected: set[int] = set()
     for mask in kinds.values():
-        selected.update(_evenly_spread(np.flatnonzero(mask)))
-    return sorted(selected or _evenly_spread(np.arange(count)))
+        selected.update(_evenly_spread(np.flatnonzero(mask), per_kind))
+    return sorted(selected or _evenly_spread(np.arange(count), per_kind))
 
 
-def _evenly_spread(rows: NDArray[np.int64]) -> list[int]:
-    count = min(IMAGES_PER_KIND, len(rows))
+def _evenly_spread(rows: NDArray[np.int64], most: int) -> list[int]:
+    count = min(most, len(rows))
     positions = np.linspace(0, len(rows) - 1, count).astype(int)
     return list(map(int, rows[positions]))
 
