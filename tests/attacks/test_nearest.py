@@ -135,7 +135,7 @@ def test_giving_up_early_never_adds_examples_and_loses_few() -> None:
             alone[where] += int(wins)
             passed[where] += int(wins and not stopped)
             if where == "boundary":
-                spent += hopeless.given_up_after or n
+                spent += hopeless.stopped_after or n
     # The test is two-sided: at the boundary each class passes with half of alpha.
     assert passed["boundary"] <= alone["boundary"]
     assert passed["boundary"] / trials <= search.alpha_per_test / 2 + 0.006

@@ -77,7 +77,7 @@ def lead_of(counts: NDArray[np.int64], before: int) -> Lead:
 class ClearLead:
     """Ends the votes at a point once they clearly have the wanted lead, or clearly lack it.
 
-    It keeps the votes that it decided on: batches that other threads have begun by then arrive
+    It keeps the votes that it decided on: batches that other threads have started by then arrive
     later, and a row of attacks does not depend on the number of threads.
     """
 
@@ -98,27 +98,27 @@ class ClearLead:
 class Hopeless:
     """Ends a judgement that is not expected to pass; see `HOPELESS`.
 
-    Errors of the test are examples that pass by luck. To give up early makes these rarer only, so
-    that the judgement holds at its alpha however often the votes are looked at.
+    Errors of the test are examples that pass by luck. Stopping early only makes these rarer, so
+    that the judgement holds at its alpha however often the votes are checked.
     """
 
     def __init__(self, before: int, passing: float, draws: int) -> None:
         self.before = before
         self.passing = passing
         self.draws = draws
-        self.given_up_after = 0
-        """Votes after which it was given up; 0 if it was not."""
+        self.stopped_after = 0
+        """Votes after which it was stopped early; 0 if it was not."""
 
     def __call__(self, counts: NDArray[np.int64]) -> bool:
-        if self.given_up_after:
+        if self.stopped_after:
             return True
         lead = lead_of(counts, self.before)
         remaining = self.draws - lead.votes
         # How far the lead may still move: its error so far and the remaining votes, in one.
         spread = lead.deviation * math.sqrt(remaining / self.draws)
         if remaining > 0 and lead.value + HOPELESS * spread < self.passing:
-            self.given_up_after = lead.votes
-        return self.given_up_after > 0
+            self.stopped_after = lead.votes
+        return self.stopped_after > 0
 
 
 @final
@@ -226,13 +226,13 @@ class Target:
     ) -> tuple[int, NDArray[np.int64]]:
         """The class at a point by fresh votes, others for every test; ABSTAIN where they are few.
 
-        A point that is not expected to pass as adversarial is given up early, as ABSTAIN.
+        A point that is not expected to pass as adversarial is stopped early, as ABSTAIN.
         """
         n = self.search.n
         hopeless = Hopeless(before, self.search.passing_lead, n)
         votes = self._fresh_votes(point, test * n, (test + 1) * n, hopeless)
-        if hopeless.given_up_after:
-            self.spent += hopeless.given_up_after
+        if hopeless.stopped_after:
+            self.spent += hopeless.stopped_after
             return ABSTAIN, votes
         self.spent += n
         return self._judged_class(votes), votes

@@ -120,11 +120,11 @@ def _with_recorded_engine(smoothed: Smoothed, path: Path) -> Smoothed:
     """The classifier with the engine that began the attack, as rounding may depend on it."""
     if smoothed.engine != "auto":
         return smoothed
-    for begun in (path, *(shard.path for shard in attack_shards_beside(path))):
+    for file in (path, *(shard.path for shard in attack_shards_beside(path))):
         # A shard may be merged and removed meanwhile.
-        if begun.exists() and settings_path(begun).exists():
-            record = load_attack_settings(begun).engine
-            return replace(smoothed, engine=engine_of_record(begun, record))
+        if file.exists() and settings_path(file).exists():
+            record = load_attack_settings(file).engine
+            return replace(smoothed, engine=engine_of_record(file, record))
     return smoothed
 
 

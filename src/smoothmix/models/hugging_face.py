@@ -98,8 +98,8 @@ def _commit(transformers: Any, name: str, revision: str) -> str:
     """The commit that a revision on the hub stands for; empty for a folder."""
     if Path(name).is_dir():
         return ""
-    # The library keeps the files of each commit in a folder of that name, and is asked nothing
-    # else here: its models told their commits in some versions only.
+    # The library keeps the files of each commit in a folder of that name. The model itself
+    # carries its commit only in some versions of the library.
     kept = Path(transformers.utils.cached_file(name, "config.json", revision=revision))
     found = COMMIT.search(kept.as_posix())
     if found is None:

@@ -152,7 +152,7 @@ def row_log(
 ) -> Iterator[RowLog]:
     """A log whose files have up to `settings.images` rows; one of the same settings is continued.
 
-    `on_note` is told where the secret seed of each file is.
+    `on_note` receives a sentence that says where the secret seed of each file is.
     """
     log = RowLog(path, settings, on_note=on_note)
     try:
