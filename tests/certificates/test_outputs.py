@@ -290,7 +290,7 @@ def test_what_killed_writers_of_shards_left_is_removed_and_nothing_else(tmp_path
 
 
 def test_a_pipe_is_no_shard(tmp_path: Path, rows_and_settings: object) -> None:
-    from smoothmix.certificates.shards import shards_beside
+    from smoothmix.certificates.shard import shards_beside
 
     os.mkfifo(tmp_path / "c-1-of-2.tsv")
     assert shards_beside(tmp_path / "c.tsv") == []

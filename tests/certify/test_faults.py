@@ -14,7 +14,8 @@ from smoothmix._io.locks import exclusive
 from smoothmix._process.progress import Progress
 from smoothmix._process.world import World
 from smoothmix.certificates import read, shards
-from smoothmix.certificates.shards import Shard, ShardedRun, rows_in, split_run
+from smoothmix.certificates.shard import Shard
+from smoothmix.certificates.shards import ShardedRun, rows_in, split_run
 from smoothmix.certificates.tools import save
 from smoothmix.errors import CertificateError
 from tests.conftest import Run

@@ -15,7 +15,7 @@ import pytest
 from smoothmix._process.progress import Progress
 from smoothmix._process.signals import REQUEUE_EXIT_CODE, STOP_EXCEPTIONS, Stopped, sigterm_raises
 from smoothmix.certificates import Certificate, Selection, Writer, read
-from smoothmix.certificates.shards import Shard
+from smoothmix.certificates.shard import Shard
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.certify.loop import TimeLimit

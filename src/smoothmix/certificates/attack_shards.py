@@ -1,19 +1,15 @@
 """Files of attacks written by several processes: a file per shard, merged in the end. No torch.
 
-The shards of `attacks.tsv` are `attacks-2-of-8.tsv` and so on beside it. A row depends on settings
-and image alone, so that rows of all these files are rows of the one run, whoever wrote them and
-however the images were split: what is missing is what no file has.
+A row depends on settings and image alone, so that rows of all these files are rows of the one run,
+whoever wrote them and however the images were split: what is missing is what no file has.
 """
 
 from __future__ import annotations
 
-import glob
 import re
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import final
 
 from smoothmix._io.files import atomic_write
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive
@@ -27,51 +23,14 @@ from smoothmix.certificates.attack_file import (
 )
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.settings import settings_path
+from smoothmix.certificates.shard import Shard, shards_beside
 from smoothmix.errors import CertificateError, SmoothmixError
-
-
-@final
-@dataclass(frozen=True, order=True)
-class AttackShard:
-    """Every `count`-th image of a selection, starting with the one at this number."""
-
-    whole: Path
-    """The file that all shards are merged into."""
-    number: int
-    """From 1 to `count`."""
-    count: int
-
-    @property
-    def name(self) -> str:
-        """What `--shard` calls it, such as `2/8`."""
-        return f"{self.number}/{self.count}"
-
-    @property
-    def path(self) -> Path:
-        """Its own file."""
-        return self.whole.with_name(f"{self.whole.stem}-{self.number}-of-{self.count}.tsv")
-
-    def indices(self, selected: Sequence[int]) -> Sequence[int]:
-        """Its images of those that are selected."""
-        return selected[self.number - 1 :: self.count]
-
-
-def attack_shards_beside(path: Path) -> list[AttackShard]:
-    """All shards whose files lie beside a whole file, or beside where it will be."""
-    pattern = re.compile(rf"{re.escape(path.stem)}-([1-9]\d{{0,8}})-of-([1-9]\d{{0,8}})\.tsv")
-    found = []
-    for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.tsv"):
-        match = pattern.fullmatch(file.name)
-        # Nothing but a file is a shard: reading a pipe or a device may never end.
-        if match and file.is_file():
-            found.append(AttackShard(path, int(match[1]), int(match[2])))
-    return sorted(found)
 
 
 def rows_of_all(path: Path, settings: AttackSettings) -> dict[int, Attack]:
     """The rows of a whole file and its shards, by image; files of other settings are refused."""
     # Shards before the whole file: while they are merged, a row is in one of the two at least.
-    parts = [_rows_of_shard(shard, settings) for shard in attack_shards_beside(path)]
+    parts = [_rows_of_shard(shard, settings) for shard in shards_beside(path)]
     whole = rows_of(require_output(path), settings)
     rows: dict[int, Attack] = {}
     for part in (whole, *parts):
@@ -85,7 +44,7 @@ def rows_of_all(path: Path, settings: AttackSettings) -> dict[int, Attack]:
     return rows
 
 
-def _rows_of_shard(shard: AttackShard, settings: AttackSettings) -> list[Attack]:
+def _rows_of_shard(shard: Shard, settings: AttackSettings) -> list[Attack]:
     try:
         return rows_of(shard.path, settings)
     except SmoothmixError:
@@ -104,7 +63,7 @@ def merge_attacks(path: Path, settings: AttackSettings) -> bool:
         with ExitStack() as held:
             # All locks at once: nobody may add a row while the shards are read and removed.
             held.enter_context(exclusive(path))
-            shards = attack_shards_beside(path)
+            shards = shards_beside(path)
             allow_open_files(len(shards))
             for shard in shards:
                 held.enter_context(exclusive(shard.path))

@@ -9,7 +9,8 @@ from pathlib import Path
 from smoothmix.certificates.old_partial import old_votes_path
 from smoothmix.certificates.partial import SUFFIX
 from smoothmix.certificates.settings import FileSettings, load_settings
-from smoothmix.certificates.shards import rows_in, shards_beside
+from smoothmix.certificates.shard import shards_beside
+from smoothmix.certificates.shards import rows_in
 from smoothmix.errors import SmoothmixError
 
 LONGEST_NAME = 80

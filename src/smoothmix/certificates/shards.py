@@ -1,13 +1,11 @@
 """One run as several shards: each has its own file and lock, and one process merges them. No torch.
 
-The shards of `certificates.tsv` are `certificates-2-of-3.tsv` and so on beside it. All that the
-processes of a run must know of each other is in these files and locks, so that they may start, die
-and come back in any order.
+All that the processes of a run must know of each other is in these files (`shard.py` has their
+names) and locks, so that they may start, die and come back in any order.
 """
 
 from __future__ import annotations
 
-import glob
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -30,6 +28,7 @@ from smoothmix.certificates.settings import (
     require_own_settings,
     settings_path,
 )
+from smoothmix.certificates.shard import Shard, shards_beside
 from smoothmix.certificates.tools import bound, merge_verified, require_verified, save
 from smoothmix.config import require
 from smoothmix.errors import CertificateError, UsageError
@@ -37,34 +36,14 @@ from smoothmix.errors import CertificateError, UsageError
 REPAIR = "repair that file, or delete it to have its images certified again"
 
 
-@final
-@dataclass(frozen=True, order=True)
-class Shard:
-    """Every `count`-th image of a run, starting with the one at this number."""
+def settings_of(shard: Shard, whole: FileSettings) -> FileSettings:
+    """The settings of a shard, from those of the whole file."""
+    return replace(whole, shard=shard.name)
 
-    whole: Path
-    """The file that all shards are merged into."""
-    number: int
-    """From 1 to `count`."""
-    count: int
 
-    @property
-    def name(self) -> str:
-        """Its name in the settings, such as `2/3`."""
-        return f"{self.number}/{self.count}"
-
-    @property
-    def path(self) -> Path:
-        """Its own file."""
-        return self.whole.with_name(f"{self.whole.stem}-{self.number}-of-{self.count}.tsv")
-
-    def settings(self, whole: FileSettings) -> FileSettings:
-        """Its settings, from those of the whole file."""
-        return replace(whole, shard=self.name)
-
-    def remaining(self, whole: FileSettings) -> int:
-        """How many images still have no row."""
-        return max(0, len(self.settings(whole).indices) - rows_in(self.path))
+def rows_missing(shard: Shard, whole: FileSettings) -> int:
+    """How many images of a shard still have no row."""
+    return max(0, len(settings_of(shard, whole).indices) - rows_in(shard.path))
 
 
 def rows_in(path: Path) -> int:
@@ -84,20 +63,6 @@ def _count_rows(path: Path, size: int, modified: int) -> int:
         return max(0, path.read_bytes().count(b"\n") - 1)
     except FileNotFoundError:
         return 0
-
-
-def shards_beside(path: Path) -> list[Shard]:
-    """All shards whose files lie beside a whole file, or beside where it will be."""
-    pattern = re.compile(
-        rf"{re.escape(path.stem)}-([1-9]\d*)-of-([1-9]\d*)\.(?:tsv|toml)", re.ASCII
-    )
-    found = set()
-    for file in path.parent.glob(f"{glob.escape(path.stem)}-*-of-*.t*"):
-        match = pattern.fullmatch(file.name)
-        # Nothing but a file is a shard: reading a pipe or a device may never end.
-        if match and file.is_file() and int(match[1]) <= int(match[2]):
-            found.add(Shard(path, int(match[1]), int(match[2])))
-    return sorted(found)
 
 
 def remove_leftovers(path: Path) -> None:
@@ -132,7 +97,7 @@ def _belongs(shard: Shard, settings: FileSettings) -> bool:
             f"{shard.path}: has no {settings_path(shard.path).name} beside it",
         )
         return False
-    own = shard.settings(settings)
+    own = settings_of(shard, settings)
     if rows_in(shard.path):
         refuse_others(shard.path, existing, own)
     return not differences(existing, own)
@@ -157,7 +122,7 @@ class ShardedRun:
     @property
     def unfinished(self) -> tuple[Shard, ...]:
         """Shards that still lack rows."""
-        return tuple(shard for shard in self.shards if shard.remaining(self.settings))
+        return tuple(shard for shard in self.shards if rows_missing(shard, self.settings))
 
     def start(self, shard: Shard) -> bool:
         """Whether a shard still needs work; it first gets its rows of an unfinished whole file.
@@ -165,7 +130,7 @@ class ShardedRun:
         False where another process has finished it meanwhile, and perhaps merged it.
         """
         with exclusive(shard.path):
-            if self.complete or not shard.remaining(self.settings):
+            if self.complete or not rows_missing(shard, self.settings):
                 return False
             if not rows_in(self.path):
                 return True
@@ -174,7 +139,7 @@ class ShardedRun:
                 return True
             # The rows of a file are those of its first images, so the ones that belong to a shard
             # are the first of the shard too.
-            indices = set(shard.settings(self.settings).indices)
+            indices = set(settings_of(shard, self.settings).indices)
             rows = tuple(row for row in unfinished.rows if row.idx in indices)
             if len(rows) > rows_in(shard.path):
                 settings = replace(
@@ -217,7 +182,7 @@ class ShardedRun:
         files = []
         for shard in self.shards:
             # There may be more shards than images, and those without images have no file.
-            if shard.settings(self.settings).indices:
+            if settings_of(shard, self.settings).indices:
                 files.append(_verified(shard))
         merged = merge_verified(files)
         if not rows_in(self.path):

@@ -27,14 +27,10 @@ from smoothmix.certificates.attack_file import (
     read_attacks,
     writing_attacks,
 )
-from smoothmix.certificates.attack_shards import (
-    AttackShard,
-    attack_shards_beside,
-    merge_attacks,
-    rows_of_all,
-)
+from smoothmix.certificates.attack_shards import merge_attacks, rows_of_all
 from smoothmix.certificates.selection import parse_shards
 from smoothmix.certificates.settings import settings_path
+from smoothmix.certificates.shard import Shard, shards_beside
 from smoothmix.certify.engine import engine_of_record
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import require
@@ -110,7 +106,7 @@ def attack_dataset(
             settings=settings,
             on_progress=on_progress,
         )
-        if world.alone and not shards and not attack_shards_beside(path):
+        if world.alone and not shards and not shards_beside(path):
             attacker.attack_into(path, indices)
             return read_attacks(path)
         return attacker.attack_shards(_chosen_shards(path, shards, world), waits=not shards)
@@ -120,7 +116,7 @@ def _with_recorded_engine(smoothed: Smoothed, path: Path) -> Smoothed:
     """The classifier with the engine that began the attack, as rounding may depend on it."""
     if smoothed.engine != "auto":
         return smoothed
-    for file in (path, *(shard.path for shard in attack_shards_beside(path))):
+    for file in (path, *(shard.path for shard in shards_beside(path))):
         # A shard may be merged and removed meanwhile.
         if file.exists() and settings_path(file).exists():
             record = load_attack_settings(file).engine
@@ -128,18 +124,18 @@ def _with_recorded_engine(smoothed: Smoothed, path: Path) -> Smoothed:
     return smoothed
 
 
-def _chosen_shards(path: Path, shards: str, world: World) -> list[AttackShard]:
+def _chosen_shards(path: Path, shards: str, world: World) -> list[Shard]:
     """The shards of these numbers, or all, in the order in which this process tries them."""
     if shards:
         numbers, count = parse_shards(shards)
     else:
         # Those that exist are resumed in their files.
         count = max(
-            (shard.count for shard in attack_shards_beside(path)),
+            (shard.count for shard in shards_beside(path)),
             default=SHARDS_PER_PROCESS * world.size,
         )
         numbers = tuple(range(1, count + 1))
-    chosen = [AttackShard(path, number, count) for number in numbers]
+    chosen = [Shard(path, number, count) for number in numbers]
     own = chosen[world.rank :: world.size]
     # The shards of other processes come last: those may only be slower to start.
     others = [shard for shard in chosen if shard not in own]
@@ -188,7 +184,7 @@ class _Attacker:
         writer.append(row)
         return row
 
-    def attack_shards(self, shards: Sequence[AttackShard], *, waits: bool) -> Attacks:
+    def attack_shards(self, shards: Sequence[Shard], *, waits: bool) -> Attacks:
         """Attack shards that are free, and merge all once every image of the run has a row.
 
         With `waits`, shards that other processes hold are waited for, and taken over if those die.
@@ -208,12 +204,12 @@ class _Attacker:
             if not worked:
                 time.sleep(PAUSE)
 
-    def _attack_shard(self, shard: AttackShard) -> bool:
+    def _attack_shard(self, shard: Shard) -> bool:
         """Attack one shard; False where it has all rows, or another process holds it."""
         # A held shard is not even listed: its rows are being written.
         if is_held(shard.path):
             return False
-        indices = shard.indices(self.indices)
+        indices = shard.of(self.indices)
         if not self._without_rows(indices, rows_of_all(self.path, self.settings)):
             return False
         with suppress(InUseError):
@@ -226,14 +222,14 @@ class _Attacker:
         return [index for index in indices if index not in rows]
 
     def _unfinished(
-        self, shards: Sequence[AttackShard], rows: dict[int, Attack], *, worked: bool
+        self, shards: Sequence[Shard], rows: dict[int, Attack], *, worked: bool
     ) -> Attacks:
         """What there is of a run whose other shards are for other commands."""
         (count,) = {shard.count for shard in shards}
         unfinished = []
         for number in range(1, count + 1):
-            shard = AttackShard(self.path, number, count)
-            if self._without_rows(shard.indices(self.indices), rows):
+            shard = Shard(self.path, number, count)
+            if self._without_rows(shard.of(self.indices), rows):
                 unfinished.append(shard)
         held = [shard for shard in shards if shard in unfinished]
         if held and not worked:

@@ -17,11 +17,13 @@ from smoothmix.certificates.old_partial import import_old_votes
 from smoothmix.certificates.partial import Journal
 from smoothmix.certificates.probes import RANDOM
 from smoothmix.certificates.selection import parse_shards
+from smoothmix.certificates.shard import Shard
 from smoothmix.certificates.shards import (
-    Shard,
     ShardedRun,
     remove_leftovers,
     rows_in,
+    rows_missing,
+    settings_of,
     split_run,
     started_shards,
 )
@@ -201,11 +203,11 @@ class _Worker:
         return self.waits and self._has_time() and bool(self._remaining())
 
     def _remaining(self) -> list[Shard]:
-        return [shard for shard in self.chosen if shard.remaining(self.run.settings)]
+        return [shard for shard in self.chosen if rows_missing(shard, self.run.settings)]
 
     def _certify(self, shard: Shard) -> bool:
         """Certify one shard; False where it is finished, or another process holds it."""
-        settings = shard.settings(self.run.settings)
+        settings = settings_of(shard, self.run.settings)
         try:
             if not self.run.start(shard):
                 return False
@@ -240,7 +242,7 @@ class _Worker:
             self._counted_at = time.monotonic()
         total = 0
         for shard in self.chosen:
-            total += len(shard.settings(self.run.settings).indices)
+            total += len(settings_of(shard, self.run.settings).indices)
         done = min(self._rows_elsewhere + progress.done, total)
         self.on_progress(Progress(done, total, progress.note))
 

@@ -11,7 +11,7 @@ from smoothmix import certificates, presets
 from smoothmix._io.toml import to_toml
 from smoothmix.certificates import Certification
 from smoothmix.certificates.settings import load_settings
-from smoothmix.certificates.shards import shards_beside
+from smoothmix.certificates.shard import shards_beside
 from smoothmix.config import RunConfig, require
 from smoothmix.errors import UsageError
 from smoothmix.noise import GAUSSIAN
