@@ -1,4 +1,10 @@
-"""Kill processes at many file operations (`make crash`), let others finish, and compare."""
+"""Kill processes at many file operations (`make crash`), let others finish, and compare.
+
+A run may be cut into pieces that add up to it:
+
+    python -m tests.crash.run --points 2000
+    python -m tests.crash.run --first 2001 --points 3000
+"""
 
 from __future__ import annotations
 
@@ -28,6 +34,8 @@ POINTS = 5000
 SEED = 0
 PATIENCE = 60
 """Seconds after which a process hangs."""
+BETWEEN_REPORTS = 250
+"""Trials after which a line says how far it is."""
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -42,7 +50,9 @@ def in_child(work: Callable[[], None]) -> int:
 def _exit_code(work: Callable[[], None]) -> int:
     signal.alarm(PATIENCE)
     warnings.simplefilter("ignore")
-    # The command line reports on standard error, and only failures matter here.
+    # Failures are reported on standard error; what commands print does not matter here.
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, sys.stdout.fileno())
     try:
         work()
     except BaseException:  # noqa: BLE001 - whatever it is, the parent must hear of it
@@ -131,6 +141,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="scenarios; all if none is given")
     parser.add_argument("--points", type=int, default=POINTS, help="trials in total")
+    parser.add_argument("--first", type=int, default=1, help="number of the first trial")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument(
@@ -151,24 +162,35 @@ def main() -> int:
 
 def _run_all(trials: dict[str, Trial], options: argparse.Namespace) -> int:
     started = time.monotonic()
-    kills = {name: trial.all_kills(options.seed) for name, trial in trials.items()}
+    first, last = options.first, options.first + options.points - 1
     done = dict.fromkeys(trials, 0)
     failed = 0
-    for name in islice(_turns(trials), options.points):
+    for name, kills in islice(sequence(trials, options.seed), first - 1, last):
         if time.monotonic() - started > options.seconds:
             break
-        chosen = next(kills[name])
-        problem = trials[name].problem(chosen)
+        problem = trials[name].problem(kills)
         done[name] += 1
         if problem:
             failed += 1
-            again = f"python -m tests.crash.run {name} --again {' '.join(map(str, chosen))}"
-            print(f"{name}, killed at {chosen}: {problem}\n  again: {again}", file=sys.stderr)
+            again = f"python -m tests.crash.run {name} --again {' '.join(map(str, kills))}"
+            print(f"{name}, killed at {kills}: {problem}\n  again: {again}", file=sys.stderr)
+        count = sum(done.values())
+        if count % BETWEEN_REPORTS == 0 and count < options.points:
+            print(f"{count:,} trials so far, {failed} wrong", flush=True)
     seconds = time.monotonic() - started
     for name, count in done.items():
         print(f"{name:10} {count:6,} trials, {trials[name].operations} operations")
-    print(f"{sum(done.values()):,} trials in {seconds:,.0f} s, {failed} wrong")
+    count = sum(done.values())
+    numbers = f"numbers {first:,} to {first + count - 1:,} of seed {options.seed}"
+    print(f"{count:,} trials in {seconds:,.0f} s ({numbers}), {failed} wrong")
     return int(failed > 0)
+
+
+def sequence(trials: dict[str, Trial], seed: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """All trials in their order: a scenario, and the operations at which its processes die."""
+    kills = {name: trial.all_kills(seed) for name, trial in trials.items()}
+    for name in _turns(trials):
+        yield name, next(kills[name])
 
 
 def _turns(trials: dict[str, Trial]) -> Iterator[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 from tests.conftest import ROOT
 from tests.crash.points import Points
+from tests.crash.run import Trial, sequence
 from tests.crash.scenarios import SCENARIOS
 
 SAMPLE = 19
@@ -31,9 +33,27 @@ def test_a_process_that_dies_anywhere_leaves_what_the_next_one_finishes() -> Non
     done = run_python("-m", "tests.crash.run", "--points", str(SAMPLE))
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{SAMPLE} trials in " in done.stdout
+    assert f"(numbers 1 to {SAMPLE} of seed 0)" in done.stdout
     assert done.stdout.endswith(" 0 wrong\n")
     for name in SCENARIOS:
         assert name in done.stdout
+
+
+def test_pieces_of_a_run_make_the_same_trials() -> None:
+    trials = {}
+    for name, scenario in SCENARIOS.items():
+        trial = Trial.__new__(Trial)
+        trial.name = name
+        trial.scenario = scenario
+        trial.operations = 5
+        trials[name] = trial
+    whole = list(islice(sequence(trials, 0), 200))
+    assert whole[120:] == list(islice(sequence(trials, 0), 120, 200))
+    for name in SCENARIOS:
+        kills = [kills for each, kills in whole if each == name]
+        assert sorted(kills[:5]) == [(1,), (2,), (3,), (4,), (5,)], "every operation once"
+        assert {len(each) for each in kills[5:]} == {2, 3}
+    assert whole != list(islice(sequence(trials, 1), 200))
 
 
 BROKEN = """

@@ -1,4 +1,10 @@
-"""Feed many damaged files to every reader (`make fuzz`), and save those that break one."""
+"""Feed many damaged files to every reader (`make fuzz`), and save those that break one.
+
+A run may be cut into pieces that add up to it:
+
+    python -m tests.fuzz.run --inputs 20000
+    python -m tests.fuzz.run --first 20001 --inputs 80000
+"""
 
 from __future__ import annotations
 
@@ -41,22 +47,22 @@ def time_limit(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def fuzz(name: str, target: Target, inputs: int, seed: int) -> Counter[str]:
-    """What came of so many damaged files, the same ones for the same seed."""
+def fuzz(name: str, target: Target, inputs: int, seed: int, *, first: int = 1) -> Counter[str]:
+    """What came of so many damaged files; number and seed decide what is in each."""
     found: Counter[str] = Counter()
     started, peak = time.monotonic(), megabytes()
     with TemporaryDirectory(prefix="smoothmix-fuzz-", dir=fast_folder()) as folder:
         target.beside(Path(folder) / target.file)
-        for number in range(inputs):
-            content = target.inputs(Random(f"{name} {seed} {number}"))
+        for done in range(inputs):
+            content = target.inputs(Random(f"{name} {seed} {first - 1 + done}"))
             try:
                 with time_limit(LONGEST):
                     found[check(target, content, Path(folder))] += 1
             except Exception as error:  # noqa: BLE001 - what it is after
                 found["FAILED"] += 1
                 save(name, content, error, new=found["FAILED"] == 1)
-            if number % 1000 == 999:
-                show(name, number + 1, found, started, peak, end="\r")
+            if done % 1000 == 999:
+                show(name, done + 1, found, started, peak, end="\r")
     if megabytes() - peak > MOST_GROWTH:
         found["FAILED"] += 1
         print(f"{name}: the process has grown by {megabytes() - peak} MB", file=sys.stderr)
@@ -108,6 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="readers; all if none is given")
     parser.add_argument("--inputs", type=int, default=INPUTS, help="damaged files for each reader")
+    parser.add_argument("--first", type=int, default=1, help="number of the first one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replay", type=Path, help="a saved file to be fed to one reader")
     options = parser.parse_args()
@@ -118,8 +125,16 @@ def main() -> int:
             target.beside(Path(folder) / target.file)
             print(check(target, options.replay.read_bytes(), Path(folder)))
         return 0
-    results = [fuzz(name, target, options.inputs, options.seed) for name, target in chosen.items()]
-    return int(any(found["FAILED"] for found in results))
+    failed = 0
+    for name, target in chosen.items():
+        found = fuzz(name, target, options.inputs, options.seed, first=options.first)
+        failed += found["FAILED"]
+    last = options.first + options.inputs - 1
+    print(
+        f"{len(chosen)} readers, inputs {options.first:,} to {last:,} of seed {options.seed} each, "
+        f"{failed} failed"
+    )
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

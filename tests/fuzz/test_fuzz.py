@@ -66,3 +66,21 @@ def test_a_failure_is_counted_saved_and_fed_again(
     monkeypatch.setattr("sys.argv", ["fuzz", "--replay", str(saved[0]), "made"])
     with pytest.raises(KeyError):
         fuzz_run.main()
+
+
+def test_pieces_of_a_run_feed_the_same_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[bytes] = []
+
+    def reader(path: Path) -> None:
+        fed.append(path.read_bytes())
+
+    monkeypatch.setitem(TARGETS, "made", Target("file", lambda: [b"12 and 13"], reader))
+    for arguments in (
+        ["--inputs", "30"],
+        ["--inputs", "10"],
+        ["--first", "11", "--inputs", "20"],
+    ):
+        monkeypatch.setattr("sys.argv", ["fuzz", *arguments, "made"])
+        assert fuzz_run.main() == 0
+    assert fed[:30] == fed[30:]
+    assert len(set(fed)) > 20
