@@ -520,7 +520,7 @@ def test_labels_are_compared_with_the_data_set(tmp_path: Path, smoothmix: Run) -
     save(Certificates(path, tuple(rows), settings), path)
     done = smoothmix("certificates", "verify", "c.tsv")
     assert done.code == 1
-    assert f"c.tsv: image 2: says label {label}, but the data set" in done.out
+    assert f"c.tsv: image 2: says label {label}, but the data set says" in done.out
     other = replace(settings, data_hash="c" * 16)
     save(Certificates(path, tuple(rows), other), path)
     done = smoothmix("certificates", "verify", "c.tsv")

@@ -190,7 +190,8 @@ def label_problems(rows: Sequence[Certificate], labels: NDArray[np.int64]) -> It
         if row.idx >= len(labels):
             yield f"image {row.idx}: is beyond the {len(labels):,} images of the data set"
         elif row.label != labels[row.idx]:
-            yield f"image {row.idx}: says label {row.label}, but the data set {labels[row.idx]}"
+            label = labels[row.idx]
+            yield f"image {row.idx}: says label {row.label}, but the data set says {label}"
 
 
 def _draws_problem(row: Certificate, draws: int, settings: FileSettings) -> str:
