@@ -69,6 +69,22 @@ class TestCommand:
         assert other.code == 2
         assert "noise is gaussian there and grid (levels 255) here" in other.err
 
+    def test_grid_noise_stays_as_well(self, smoothmix: Run, tmp_path: Path) -> None:
+        assert smoothmix("certify", *SAMPLE, "--max", 2).code == 0
+        before = (tmp_path / "certificates.tsv").read_bytes()
+        for other in (("--noise", "gaussian"), ("--levels", 65_535)):
+            refused = smoothmix("certify", *SAMPLE, *other)
+            assert refused.code == 2
+            assert "noise is grid (levels 255) there" in refused.err
+        assert (tmp_path / "certificates.tsv").read_bytes() == before
+        parts = (*SAMPLE, "--shard", "2/2", "--noise", "gaussian")
+        assert smoothmix("certify", *parts, "--out", "part.tsv").code == 0
+        first = (*SAMPLE, "--shard", "1/2", "--out", "first.tsv")
+        assert smoothmix("certify", *first).code == 0
+        merged = smoothmix("certificates", "merge", "first.tsv", "part.tsv", "--out", "all.tsv")
+        assert merged.code == 1
+        assert "do not belong together: noise is grid (levels 255) there" in merged.err
+
     def test_shards_decide_too(self, smoothmix: Run, tmp_path: Path) -> None:
         first = smoothmix("certify", *SAMPLE, "--noise", "gaussian", "--shard", "1/2")
         assert first.code == 0, first.err

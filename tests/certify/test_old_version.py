@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from smoothmix.certificates import read, verify
+from smoothmix.noise import GAUSSIAN
 from tests.conftest import Run
 from tests.helpers.certification import journals, without_time
 
@@ -61,6 +62,10 @@ def put(folder: Path, name: str) -> int:
     return sum(20 + (row.n or 0) for row in read(old).rows)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
 def old_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*-begun.*"))
 
@@ -110,6 +115,54 @@ def test_stopping_rules(smoothmix: Run, folder: Path, drawn: list[int]) -> None:
     assert spent == total - saved
     assert without_time(folder / "certificates.tsv") == without_time(folder / "expected.tsv")
     assert old_files(folder) == ["certificates-begun.toml", "certificates-begun.tsv"]
+
+
+@pytest.mark.parametrize("name", ["exact", "shard", "extend"])
+def test_an_old_file_is_never_continued_with_grid_noise(
+    smoothmix: Run, folder: Path, drawn: list[int], name: str
+) -> None:
+    options: dict[str, tuple[object, ...]] = {
+        "exact": FIXED,
+        "shard": (*FIXED, "--shard", "1/2"),
+        "extend": EXTENDED,
+    }
+    put(folder, name)
+    before = contents(folder)
+    refused = smoothmix("certify", *BASE, *options[name], "--noise", "grid")
+    assert refused.code == 2
+    assert "noise is gaussian there and grid (levels 255) here" in refused.err
+    assert not drawn, "nothing is drawn for a file that is refused"
+    assert contents(folder) == before
+
+
+def test_old_votes_without_any_row_are_kept_and_not_mixed_with_grid_noise(
+    smoothmix: Run, folder: Path
+) -> None:
+    put(folder, "anytime")
+    votes = {name: (folder / name).read_bytes() for name in old_files(folder)}
+    grid = ("certify", *BASE, *ANYTIME, "--noise", "grid")
+    assert smoothmix(*grid).code == 0
+    assert {name: (folder / name).read_bytes() for name in old_files(folder)} == votes
+    # What else the old settings say is kept.
+    assert smoothmix(*grid, "--foresight", 0, "--out", "alone.tsv").code == 0
+    assert without_time(folder / "certificates.tsv") == without_time(folder / "alone.tsv")
+
+
+def test_an_old_file_is_verified_and_compared_with_one_of_grid_noise(
+    smoothmix: Run, folder: Path
+) -> None:
+    put(folder, "extend")
+    checked = smoothmix("certificates", "verify", "certificates.tsv")
+    assert checked.code == 0, checked.out
+    assert "not bound by digests" in checked.out
+    settings = read(folder / "certificates.tsv").settings
+    assert settings is not None
+    assert settings.certification.noise == GAUSSIAN
+    done = smoothmix("certify", *BASE, "--n", 300, "--noise", "grid", "--out", "grid.tsv")
+    assert done.code == 0, done.err
+    compared = smoothmix("report", "certificates.tsv", "grid.tsv")
+    assert compared.code == 0, compared.err
+    assert "noise" in compared.out + compared.err, "that they differ in it is said"
 
 
 @pytest.mark.parametrize("how", ["both shards", "one process"])
