@@ -26,7 +26,7 @@ from smoothmix.analysis import measure, measured
 from smoothmix.certificates import file as certificate_file
 from smoothmix.certificates import parse as certificate_parse
 from smoothmix.config import RunConfig
-from smoothmix.data import DATASETS, download, image_files, load
+from smoothmix.data import DATASETS, download, image_files, load, photos
 from smoothmix.data import npz as npz_module
 from smoothmix.data.cifar import CifarSource, read_batches
 from smoothmix.data.idx import IdxSource, parse_idx
@@ -359,6 +359,26 @@ def test_long_and_large_images_are_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(image_files, "MAX_PIXELS", 1000)
     with pytest.raises(DataError, match="1x200000 pixels: resize or remove it"):
         image_files.open_image(path)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.webp", "a.tif"])
+def test_an_image_file_of_any_size_is_refused_unread(tmp_path: Path, name: str) -> None:
+    """Some decoders read a whole file at once, and so does the fingerprint of a data set."""
+    (tmp_path / "cat").mkdir()
+    path = tmp_path / "cat" / name
+    Image.new("L", (4, 4)).save(path)
+    # Of a terabyte, next to nothing is on the disk.
+    os.truncate(path, 2**40)
+    with pytest.raises(DataError, match=rf"{name}: 1,099,511,627,776 bytes, more than any image"):
+        load(f"folder:{tmp_path}")
+
+
+def test_a_list_of_images_of_any_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("a.png\n")
+    os.truncate(path, 2**40)
+    with pytest.raises(SmoothmixError, match=r"list\.txt: holds more than 67,108,864 bytes"):
+        photos.find_images([str(path)])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="only there are such names and pipes")

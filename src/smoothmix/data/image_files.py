@@ -38,6 +38,9 @@ HASH_ALL_BYTES = 2**28
 HASH_SAMPLE_FILES = 2000
 """Beyond it, it covers the content of this many files, besides all names and sizes."""
 
+LARGEST_FILE = 8 * MAX_PIXELS
+"""Bytes of one file: all pixels of the largest image, uncompressed. Some decoders read it whole."""
+
 GREY_MODES = ("1", "L", "LA")
 COLOUR_MODES = ("RGB", "RGBA", "P", "CMYK", "YCbCr")
 DEEP_GREY_MODES = ("I;16", "I;16B", "I;16L")
@@ -82,6 +85,11 @@ def open_image(path: Path) -> Image.Image:
     # Opening a pipe would block forever.
     if not path.is_file():
         raise DataError(f"{path}: not a readable image (not a file): replace or remove it")
+    size = path.stat().st_size
+    if size > LARGEST_FILE:
+        raise DataError(
+            f"{path}: {size:,} bytes, more than any image that is read: replace or remove it"
+        )
     return _opened(path, str(path), FORMATS, MAX_PIXELS)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from smoothmix._io.files import read_limited
 from smoothmix._io.text import counted
 from smoothmix.config import UNLABELLED, Preparation
 from smoothmix.data.folders import (
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 NAME = "images"
 """Name of the data set in certificate files."""
+
+LARGEST_LIST = 2**26
+"""Bytes of a list of image files: a million paths."""
 
 SHORT_SIDES = {"imagenet": 256}
 """What training on a data set scaled short sides to, before it cropped the middle."""
@@ -91,7 +95,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _listed(path: Path) -> list[Path]:
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_limited(path, LARGEST_LIST).decode().splitlines()
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as a list of image files ({error})") from error
     return [path.parent / line.strip() for line in lines if line.strip()]
