@@ -31,13 +31,17 @@ from PIL import Image
 from torch import nn
 
 from smoothmix import certificates
+from smoothmix._io.toml import to_toml
 from smoothmix.analysis import measure
 from smoothmix.analysis.measured import from_file
-from smoothmix.certificates import FileSettings
+from smoothmix.analysis.sources import Source, read_sources
+from smoothmix.certificates import Attack, AttackSettings, FileSettings, SearchSettings
+from smoothmix.certificates.attack_file import HEADER, attack_line, read_attacks
 from smoothmix.certificates.partial import Journal, PartialVotes
+from smoothmix.certificates.secret_seeds import make_secret_seed, read_secret_seed
 from smoothmix.certificates.settings import load_settings
-from smoothmix.config import RunConfig
-from smoothmix.data import image_files, resizing
+from smoothmix.config import Preparation, RunConfig
+from smoothmix.data import image_files, photos, resizing
 from smoothmix.data.cifar import FOLDER, read_batches
 from smoothmix.data.cifar_pickles import read_batch
 from smoothmix.data.idx import IdxFile, parse_idx, read_at_most, read_idx
@@ -45,7 +49,9 @@ from smoothmix.data.npz import load_npz
 from smoothmix.data.source import DataRequest
 from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.networks import import_checkpoint, load_weights
+from smoothmix.report.leaderboard.files import find
 from smoothmix.report.sections import read_section
+from smoothmix.serve.images import prepare_image
 from smoothmix.training.checkpoint import load_state
 from tests.helpers.certificates import COHEN_HEADER, our_file, zipped
 from tests.helpers.fuzz_mutations import mutate
@@ -287,6 +293,57 @@ def images() -> Sequence[bytes]:
     return [made(image.save, f"image.{form}") for form in ("png", "jpeg", "bmp", "webp", "ppm")]
 
 
+@cache
+def attack_rows() -> Sequence[bytes]:
+    found = Attack(
+        idx=0, label=1, before=1, adversarial=0, distance=0.512345, squared=17_000,
+        votes={0: 99, 1: 1}, draws=100, seconds=0.5,
+    )  # fmt: skip
+    nothing = Attack(idx=5, label=2, before=2, votes={2: 100}, draws=100, seconds=1.25)
+    return [(HEADER + attack_line(found) + attack_line(nothing)).encode()]
+
+
+@cache
+def attack_settings() -> Sequence[bytes]:
+    settings = AttackSettings(
+        search=SearchSettings(), model="lenet", model_hash="a" * 64, data="sample", split="test",
+        data_hash="b" * 16, num_classes=10, sigma=0.5, noise="grid", levels=255,
+    )  # fmt: skip
+    return [to_toml(settings).encode()]
+
+
+@cache
+def secret_seeds() -> Sequence[bytes]:
+    return [made(make_secret_seed)]
+
+
+LIST_OF_RUNS = b"""sigma = 0.5
+n = 1000
+alpha = 0.001
+
+[[run]]
+path = "certificates.tsv"
+name = "first"
+
+[[run]]
+path = "logs/second.tsv"
+method = "smoothmix"
+baseline = true
+"""
+
+
+@cache
+def log_archives() -> Sequence[bytes]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("a" * 120 + "/noise_0.50_1", "mnist/noise_0.50_1.tsv", "notes.md"):
+            content = field_rows()[0]
+            header = tarfile.TarInfo(name)
+            header.size = len(content)
+            archive.addfile(header, io.BytesIO(content))
+    return [buffer.getvalue()]
+
+
 # The readers
 
 
@@ -319,6 +376,31 @@ def read_any_idx(path: Path) -> None:
 def read_image(path: Path) -> None:
     for channels in (1, 3):
         resizing.centre_crop(image_files.decode(path, channels), 8, (6, 6))
+
+
+def read_served_image(path: Path) -> None:
+    """The body of a request to `smoothmix serve`."""
+    body = path.read_bytes()
+    for shape, preparation in (
+        ((1, 4, 5), None),
+        ((3, 4, 5), None),
+        ((3, 6, 6), Preparation(resize=8, crop=6)),
+    ):
+        found = prepare_image(
+            body, shape=shape, trained_on="", max_pixels=10_000, preparation=preparation
+        )
+        assert found.pixels.shape == shape
+
+
+def read_image_list(path: Path) -> None:
+    photos.find_images([str(path)])
+
+
+def read_leaderboard(path: Path) -> None:
+    """What cannot be read is listed with its reason, and no reason to stop."""
+    found = find(path.parent, stated=Source(path="", n=1000))
+    if found.unread:
+        raise DataError(found.unread[0].reason)
 
 
 def read_npz(path: Path) -> None:
@@ -364,6 +446,23 @@ TARGETS = {
         "metrics.jsonl", lambda: [METRICS], lambda path: measure(path.parent), bytes, WITH_ROWS
     ),
     "section": Target("section.json", lambda: [SECTION], read_section),
+    "attacks": Target(
+        "attacks.tsv",
+        attack_rows,
+        read_attacks,
+        beside=write_beside("attacks.toml", attack_settings),
+    ),
+    "attacks-toml": Target(
+        "attacks.toml",
+        attack_settings,
+        lambda path: read_attacks(path.with_name("attacks.tsv")),
+        beside=write_beside("attacks.tsv", attack_rows),
+    ),
+    "secret-seed": Target("c.secret-seed", secret_seeds, read_secret_seed),
+    "list-of-runs": Target("runs.toml", lambda: [LIST_OF_RUNS], read_sources),
+    "log-archive": Target("logs.tar.gz", log_archives, read_leaderboard, gzip.compress),
+    "image-list": Target("list.txt", lambda: [b"list.txt\n  list.txt\n\n"], read_image_list),
+    "served-image": Target("body", images, read_served_image),
     "idx": Target("train-images", lambda: [IDX], read_any_idx),
     "idx-gz": Target("train-images.gz", lambda: [IDX], read_any_idx, gzip.compress),
     "cifar-batch": Target(
