@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
-from smoothmix.certificates import Certification, Selection, file
-from smoothmix.certify import loop
+from smoothmix.certificates import Certification, SearchSettings, Selection, file
+from smoothmix.certify import Smoothed, attack_dataset, loop
 from smoothmix.certify.dataset import certify_dataset
 from smoothmix.certify.extend import extend_dataset
 from smoothmix.config import RunConfig
 from smoothmix.data import MemoryDataset
 from smoothmix.noise import GAUSSIAN
 from smoothmix.runs.options import TrainingOptions
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.anytime import Stopping
-from smoothmix.stats.guarantees import FixedDraws
+from smoothmix.stats.guarantees import Anytime, FixedDraws
 from smoothmix.training.run import open_run
 from tests.certify.test_partial_votes import IsBright
+from tests.conftest import Linear
 from tests.helpers.certification import certify_shards, settings_for
 from tests.helpers.guarantees import with_stopping
 from tests.helpers.processes import tiny_run
@@ -33,6 +35,14 @@ EXACT = Certification(
 )
 RULES = Stopping(radii=(0.5,), max_draws=128)
 MORE = Stopping(max_draws=256)
+SHARED = Certification(
+    sigma=0.5,
+    guarantee=Anytime(Stopping(radii=(0.5,), max_draws=512), n0=20),
+    seed=1,
+    batch=32,
+    budget=Budget(draws=1_000),
+)
+SEARCH = SearchSettings(n=100, search_draws=20, copies=2, steps=2, rounds=2)
 FILE = "c.tsv"
 
 
@@ -61,6 +71,13 @@ def images() -> MemoryDataset:
         class_names=("dark", "bright"),
         pixels=pixels,
     )
+
+
+@cache
+def images_on_the_grid() -> MemoryDataset:
+    """The same images in 8 bits."""
+    pixels = np.rint(images().pixels * 255).astype(np.uint8)
+    return replace(images(), pixels=pixels)
 
 
 def write_often() -> None:
@@ -114,6 +131,26 @@ def extended(folder: Path) -> None:
     extend_dataset(IsBright(), images(), with_stopping(EXACT, MORE), path=folder / FILE)
 
 
+def shared(folder: Path) -> None:
+    """All images share one budget: their rows come at the end, and votes are saved until then."""
+    certify(folder / FILE, SHARED)
+
+
+def attacked(folder: Path) -> None:
+    """Attacks in two shards; the second one merges."""
+    smoothed = Smoothed(Linear(16), sigma=0.5, num_classes=2)
+    for shards in ("1/2", "2/2"):
+        attack_dataset(
+            smoothed,
+            images_on_the_grid(),
+            range(4),
+            path=folder / "attacks.tsv",
+            model_name="linear",
+            search=SEARCH,
+            shards=shards,
+        )
+
+
 def put_data(folder: Path) -> None:
     """The settings of a run of four steps, and its images."""
     tiny_run(folder, images=64, epochs=2)
@@ -132,6 +169,8 @@ SCENARIOS = {
     "sharded": Scenario(sharded, weight=4),
     "merged": Scenario(merged, weight=2),
     "extended": Scenario(extended, prepare=anytime, weight=4),
+    "shared": Scenario(shared, weight=2),
+    "attacked": Scenario(attacked, weight=1),
     "trained": Scenario(trained, prepare=put_data, weight=1),
 }
 
@@ -148,8 +187,7 @@ def contents(folder: Path) -> dict[str, object]:
 def _content(path: Path, folder: Path) -> object:
     content = path.read_bytes()
     if path.suffix == ".tsv":
-        rows = [line.split(b"\t") for line in content.splitlines(keepends=True)]
-        return [row[:5] + row[6:] for row in rows]
+        return _without_time(content)
     if path.name == "metrics.jsonl":
         lines = [json.loads(line) for line in content.splitlines()]
         return [(line["epoch"], line["loss"], line["accuracy"]) for line in lines]
@@ -157,6 +195,15 @@ def _content(path: Path, folder: Path) -> object:
     if path.suffix == ".pt":
         return "a state"
     return content.replace(str(folder).encode(), b"FOLDER")
+
+
+def _without_time(content: bytes) -> object:
+    header = content.partition(b"\n")[0].split(b"\t")
+    if b"time" not in header:
+        return content
+    time = header.index(b"time")
+    rows = [line.split(b"\t") for line in content.split(b"\n")]
+    return [row[:time] + row[time + 1 :] for row in rows]
 
 
 def empty(folder: Path) -> None:

@@ -13,7 +13,7 @@ from tests.crash.points import Points
 from tests.crash.run import Trial, sequence
 from tests.crash.scenarios import SCENARIOS
 
-SAMPLE = 19
+SAMPLE = 22
 """As many as the weights of all scenarios sum up to."""
 
 
