@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smoothmix.data import AUGMENTATION_NUMBERS, FolderDataset, Preparation, load, load_images
+from smoothmix.data import (
+    AUGMENTATION_NUMBERS,
+    FolderDataset,
+    Preparation,
+    check,
+    load,
+    load_images,
+)
 from smoothmix.data.augment import crop_box
 from smoothmix.data.photos import prepared
 from smoothmix.errors import DataError, UsageError
@@ -113,6 +120,24 @@ def test_images_of_several_sizes_are_refused_with_what_to_do(folder: Path) -> No
         DataError, match=r"cat/a.png has 40x32 and cat/b.png has 32x87, .*as well: --crop 32"
     ):
         read(folder, Preparation(resize=32))
+    with pytest.raises(DataError, match=r"have one size, .*--resize 32 --crop 32"):
+        read(folder, Preparation(channels=1))
+
+
+def test_a_folder_is_checked_as_a_run_would_prepare_it(folder: Path) -> None:
+    assert not any(split.ok for split in check(f"folder:{folder}"))
+    for split in check(f"folder:{folder}", preparation=Preparation(resize=32, crop=28)):
+        assert split.ok, split.message
+        assert "3 images 3x28x28" in split.message
+
+
+def test_of_many_images_of_several_sizes_a_few_are_named(tmp_path: Path) -> None:
+    for side in range(10, 20):
+        path = tmp_path / "x" / f"{side}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("L", (side, side)).save(path)
+    with pytest.raises(DataError, match=r"10\.png has 10x10 and .*/13\.png has 13x13 and 6 more: "):
+        read(tmp_path, None)
 
 
 def test_images_that_are_too_small_are_refused_all_at_once(folder: Path) -> None:
@@ -183,6 +208,21 @@ def test_photos_that_are_too_small_are_refused(folder: Path) -> None:
         load_images(
             [str(folder)], shape=(3, 30, 30), class_names="ab", preparation=Preparation(crop=30)
         )
+
+
+def test_photos_of_another_ratio_than_the_training_are_cropped_and_the_note_says_so(
+    tmp_path: Path,
+) -> None:
+    way = Preparation(resize=20)
+    for name, size in (("same", (60, 40)), ("longer", (80, 40))):
+        Image.new("L", size, 7).save(tmp_path / f"{name}.png")
+        photos = load_images(
+            [str(tmp_path / f"{name}.png")], shape=(1, 20, 30), class_names="ab", preparation=way
+        )
+        assert photos.images([0]).shape == (1, 1, 20, 30)
+        assert photos.note is not None
+        cropped = "cropped to the middle 30x20 after they were scaled to 20" in photos.note
+        assert cropped == (name == "longer")
 
 
 def test_channels_alone_leave_photos_to_the_size_of_the_network(folder: Path) -> None:

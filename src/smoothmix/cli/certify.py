@@ -420,7 +420,7 @@ def predict(
             right += row.predict == row.label
             abstained += row.predict < 0
     if images.photos:
-        echo(f"{counted(len(indices), 'image')} {dataset.note}, {abstained} abstained")
+        echo(f"{counted(len(indices), 'image')}, {abstained} abstained; images were {dataset.note}")
         return
     echo(f"{right} of {len(indices)} right, {abstained} abstained")
 

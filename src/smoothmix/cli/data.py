@@ -6,9 +6,12 @@ from pathlib import Path
 
 from cyclopts import App
 
+from smoothmix.cli.options import PreparationOptions
 from smoothmix.cli.output import echo, show, table
 
 app = App(help="List, fetch or check data sets.")
+
+AS_THEY_ARE = PreparationOptions()
 
 FOUND = {True: "found", False: "none", None: "by path"}
 """Words for whether the files of a data set are on this machine."""
@@ -67,7 +70,13 @@ def fetch(name: str, /, *, data_dir: Path | None = None) -> None:
 
 
 @app.command
-def check(name: str, /, *, data_dir: Path | None = None) -> int:
+def check(
+    name: str,
+    /,
+    *,
+    data_dir: Path | None = None,
+    preparation: PreparationOptions = AS_THEY_ARE,
+) -> int:
     """Report for each split of a data set whether it is complete and unaltered.
 
     Parameters
@@ -80,7 +89,7 @@ def check(name: str, /, *, data_dir: Path | None = None) -> int:
     from smoothmix import data
 
     exit_code = 0
-    for split in data.check(name, data_dir=data_dir):
+    for split in data.check(name, data_dir=data_dir, preparation=preparation.preparation):
         verdict = "fine, "
         if not split.ok:
             verdict = "NOT USABLE: "

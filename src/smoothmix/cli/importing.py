@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from smoothmix.cli.options import FLAT
+from cyclopts import Parameter
+
+from smoothmix.cli.options import FLAT, USUAL_GROUP, PreparationOptions
 from smoothmix.cli.output import echo
-from smoothmix.config import IMPORTED_FROM, RunConfig, requested_preparation, require
+from smoothmix.config import IMPORTED_FROM, RunConfig, require
 from smoothmix.networks.registry import NETWORKS
 
 if TYPE_CHECKING:
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 NETWORK_HELP = f"{', '.join(NETWORKS)}, or your own as package.module:function."
 
 
+@Parameter(name="*", group=USUAL_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class ImportedNetwork:
+class ImportedNetwork(PreparationOptions):
     """What a checkpoint of somebody else's holds, which the file does not say."""
 
     network: str = field(metadata={"help": NETWORK_HELP})
@@ -39,15 +42,6 @@ class ImportedNetwork:
     num_classes: int | None = None
     """Its outputs; by default the network's usual number."""
 
-    resize: int | None = None
-    """Pixels to which the short side of its image files was scaled (folder:PATH); recorded."""
-
-    crop: int | None = None
-    """Pixels of each side of the middle that was cropped from image files; recorded."""
-
-    channels: int | None = None
-    """Whether image files were read as grey (1) or as colour (3); recorded."""
-
     def config(self, origin: str) -> RunConfig:
         """The settings of the run that it becomes."""
         # The data sets take a moment to import, and `--help` does not need them.
@@ -64,9 +58,7 @@ class ImportedNetwork:
             normalisation=self.normalisation or usual.normalisation,
             num_classes=num_classes,
             image_shape=known_shape(self.data) or (),
-            preparation=requested_preparation(
-                resize=self.resize, crop=self.crop, channels=self.channels
-            ),
+            preparation=self.preparation,
             notes=(f"{IMPORTED_FROM} {origin}",),
         )
 

@@ -109,7 +109,28 @@ class DataOptions(DataFolder):
 
 @Parameter(name="*", group=IMAGES_GROUP)
 @dataclass(frozen=True, kw_only=True)
-class ImageOptions(DataOptions):
+class PreparationOptions:
+    """How image files of any size become images of one size."""
+
+    resize: int | None = None
+    """Scale image files of your own to so many pixels on the short side. Runs record this and
+    the next two options, and are used without them."""
+
+    crop: int | None = None
+    """Crop the middle of image files to a square of so many pixels, after --resize."""
+
+    channels: int | None = None
+    """Read image files as grey (1) or colour (3); by default colour if any has it."""
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How images are prepared, if it says so."""
+        return requested_preparation(resize=self.resize, crop=self.crop, channels=self.channels)
+
+
+@Parameter(name="*", group=IMAGES_GROUP)
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions(PreparationOptions, DataOptions):
     """Which images."""
 
     skip: int = 1
@@ -127,21 +148,6 @@ class ImageOptions(DataOptions):
     classes: Texts = None
     """The network's names for classes that the data set names otherwise, such as
     --classes cats=cat,dogs=dog."""
-
-    resize: int | None = None
-    """Scale image files to so many pixels on the short side, for a --model; runs have recorded how
-    their images are prepared."""
-
-    crop: int | None = None
-    """Crop the middle of image files to a square of so many pixels, after --resize."""
-
-    channels: int | None = None
-    """Read image files as grey (1) or colour (3)."""
-
-    @property
-    def preparation(self) -> Preparation | None:
-        """How images are prepared, if it says so."""
-        return requested_preparation(resize=self.resize, crop=self.crop, channels=self.channels)
 
     def __post_init__(self) -> None:
         require(self.skip >= 1, f"skip must be at least 1, got {self.skip}")

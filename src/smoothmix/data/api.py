@@ -125,13 +125,18 @@ def fetch(name: str, *, data_dir: Path | str | None = None, progress: bool = Fal
         return source.fetch(request, downloader)
 
 
-def check(name: str, *, data_dir: Path | str | None = None) -> list[SplitCheck]:
+def check(
+    name: str,
+    *,
+    data_dir: Path | str | None = None,
+    preparation: Preparation | None = None,
+) -> list[SplitCheck]:
     """Whether each split can be used. Your own image files are all decoded, ImageNet's counted."""
     folder = _data_dir(data_dir)
     # Only the source knows: the user's own folders may have a third split.
     with _system_errors_explained(name):
         splits = DATASETS[name].splits(DataRequest(name=name, data_dir=folder))
-    return [_check_split(name, split, folder) for split in splits]
+    return [_check_split(name, split, folder, preparation) for split in splits]
 
 
 def describe(*, data_dir: Path | str | None = None) -> list[DataSummary]:
@@ -145,9 +150,11 @@ def describe(*, data_dir: Path | str | None = None) -> list[DataSummary]:
     return summaries
 
 
-def _check_split(name: str, split: str, data_dir: Path) -> SplitCheck:
+def _check_split(
+    name: str, split: str, data_dir: Path, preparation: Preparation | None
+) -> SplitCheck:
     try:
-        dataset = load(name, split, data_dir=data_dir)
+        dataset = load(name, split, data_dir=data_dir, preparation=preparation)
         if isinstance(dataset, FolderDataset) and _is_own_data(name):
             _decode_all(dataset)
     except SmoothmixError as error:

@@ -37,6 +37,9 @@ NOT_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 NAMES_LISTED = 20
 """Files that a message lists."""
 
+SIZES_LISTED = 3
+"""Files that a message lists where photos of as many sizes as files are what one expects."""
+
 IMAGENET_FOLDERS = ("imagenet", "imagenet-sample", "")
 
 
@@ -111,11 +114,11 @@ def warn_of_left_out(root: Path, names: Sequence[str]) -> None:
         )
 
 
-def some_names(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str], most: int = NAMES_LISTED) -> str:
     """The first names of a list, and how many more there are."""
-    listed = ", ".join(shown(name, 100) for name in names[:NAMES_LISTED])
-    if len(names) > NAMES_LISTED:
-        listed += f" and {len(names) - NAMES_LISTED:,} more"
+    listed = ", ".join(shown(name, 100) for name in names[:most])
+    if len(names) > most:
+        listed += f" and {len(names) - most:,} more"
     return listed
 
 
@@ -230,12 +233,12 @@ def _require_one_size(
     if not others:
         return
     advice = "resize them, or let a run do it: --resize 32 --crop 32"
-    if preparation is not None:
-        # Only with resize alone can sizes differ once images are prepared.
+    if preparation is not None and preparation.resize is not None:
+        # Once the middle is cropped, sizes cannot differ any more.
         advice = f"crop the middle as well: --crop {min(min(size) for size in sizes)}"
     raise DataError(
         f"{root}: images must have one size, but {files[0]} has {_size_text(sizes[0])} "
-        f"and {some_names(others)}: {advice}"
+        f"and {some_names(others, SIZES_LISTED)}: {advice}"
     )
 
 

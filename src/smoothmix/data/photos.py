@@ -23,7 +23,7 @@ from smoothmix.data.folders import (
     some_names,
 )
 from smoothmix.data.image_files import SUFFIXES, FolderDataset
-from smoothmix.data.resizing import middle, require_room, scaled, scaled_size
+from smoothmix.data.resizing import middle, prepared_size, require_room, scaled, scaled_size
 from smoothmix.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -185,6 +185,9 @@ def _way(
     _, height, width = shape
     if preparation is not None and preparation.resizes:
         note = preparation_note(preparation)
+        if preparation.crop is None and _others(sizes, preparation, (width, height)):
+            # Training had images of one ratio only, and cropped nothing.
+            note = f"cropped to the middle {width}x{height} after they were {note}"
         return _Way(short_side=preparation.resize, cropped=True, note=note)
     if all(size == (width, height) for size in sizes):
         return _Way(short_side=None, cropped=False, note=AS_IT_IS)
@@ -197,6 +200,13 @@ def _way(
         "8 bits: certificates are about the images so prepared"
     )
     return _Way(short_side=short_side, cropped=True, note=note)
+
+
+def _others(
+    sizes: Sequence[tuple[int, int]], preparation: Preparation, wanted: tuple[int, int]
+) -> bool:
+    """Whether images of any of these sizes have another than wanted, once they are prepared."""
+    return any(prepared_size(size, preparation) != wanted for size in sizes)
 
 
 def _require_room(
