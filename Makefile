@@ -18,6 +18,8 @@ help: ## Show this help
 	$(PYTHON) -c 'import sys; sys.exit("smoothmix needs Python 3.11 or newer: set PYTHON=") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+# Apart from the others: beside a torchvision that does not fit this torch, transformers would fail.
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade --no-deps --target .venv/timm timm torchvision
 	touch $@
 
 install: .venv/installed ## Make the virtual environment .venv with everything in it

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+
+FOLDER = Path(sys.prefix) / "timm"
+"""Where `make install` puts timm and torchvision. With the other packages, transformers would
+import a torchvision that does not fit this torch, and fail."""
 
 LACKING = "operator torchvision::nms does not exist"
 """What a wheel of torchvision for GPUs says beside a torch for CPUs."""
@@ -15,16 +20,21 @@ _operators: list[torch.library.Library] = []
 """Kept alive: the operators vanish with it."""
 
 
-def import_timm() -> Any:
-    """The package timm; skips the test where it cannot be imported.
+def has_timm() -> bool:
+    """Whether timm is installed, with the other packages or in its folder."""
+    return find_spec("timm") is not None or (FOLDER / "timm").is_dir()
 
-    No network that is tested uses the two operators that torchvision lacks then. Stubs let the rest
-    of it be imported.
+
+def import_timm() -> Any:
+    """The package timm, for a process that imports nothing else which looks for torchvision.
+
+    No network that is tested uses the two operators that torchvision lacks where it does not fit.
+    Stubs let the rest of it be imported.
     """
+    if FOLDER.is_dir():
+        sys.path.append(str(FOLDER))
     try:
         import timm
-    except ImportError as error:
-        pytest.skip(f"needs timm and torchvision: {error}")
     except RuntimeError as error:
         if LACKING not in str(error):
             raise

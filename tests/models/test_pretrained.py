@@ -1,4 +1,4 @@
-"""Models of transformers and timm: real ones with random weights, saved to a folder."""
+"""Models of transformers: real ones with random weights, saved to a folder; timm's settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import smoothmix as sm
@@ -20,8 +19,7 @@ from smoothmix import models
 from smoothmix.models.hugging_face import normalisation_in, size_in
 from smoothmix.models.timm_models import normalised
 from tests.conftest import Run, command
-from tests.helpers.draws import counted_votes, is_close, logits_of, noisy_inputs
-from tests.helpers.torchvision import import_timm
+from tests.helpers.draws import counted_votes, logits_of, noisy_inputs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -277,28 +275,3 @@ def test_the_configuration_of_timm_gives_the_normalisation() -> None:
     assert torch.equal(normalised(body, config)(images), body((images - mean) / std))
     with pytest.raises(sm.SmoothmixError, match="no mean or no std"):
         normalised(body, {})
-
-
-@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "resnet10t"])
-def test_a_network_of_timm_votes_like_the_original(name: str, tmp_path: Path) -> None:
-    timm = import_timm()
-    torch.manual_seed(2)
-    model = timm.create_model(name, num_classes=4).eval()
-    save_file(model.state_dict(), tmp_path / "w.safetensors")
-    loaded = models.load(f"timm:{name}", weights=tmp_path / "w.safetensors", num_classes=4)
-    assert loaded.num_classes == 4
-    size = model.pretrained_cfg["input_size"][-1]
-    config = model.pretrained_cfg
-    expected = nn.Sequential(sm.Normalise(config["mean"], config["std"]), model)
-    images = torch.randint(0, 256, (1, 3, size, size), dtype=torch.uint8)
-    smoothed = sm.Smoothed(loaded.module, sigma=0.5, num_classes=4, batch=10)
-    inputs = noisy_inputs(images[0] / 255, 0, n=20, seed=1, sigma=0.5)
-    logits = logits_of(expected, inputs, batch=10)
-    assert torch.equal(logits_of(loaded.module, inputs, batch=10).argmax(1), logits.argmax(1))
-    # A batch of another shape may round otherwise.
-    moved = (smoothed.votes(images, n=20, seed=1)[0] - counted_votes(logits)).abs().sum()
-    assert int(moved) <= 2 * int(is_close(logits).sum())
-    with pytest.raises(sm.SmoothmixError, match="--weights"):
-        models.load(f"timm:{name}")
-    with pytest.raises(sm.SmoothmixError, match="timm cannot make it"):
-        models.load("timm:no_such_network", weights=tmp_path / "w.safetensors")

@@ -56,8 +56,12 @@ def library_facts(name: str) -> LibraryFacts:
     """What the library of `hf:NAME` or `timm:NAME` says about the network."""
     if name.startswith(timm_models.PREFIX):
         timm = import_extra("timm", extra="timm", purpose=name)
-        config = timm.get_pretrained_cfg(name.removeprefix(timm_models.PREFIX)).to_dict()
-        return LibraryFacts("", _text(Normalise(config["mean"], config["std"])))
+        known = timm.get_pretrained_cfg(name.removeprefix(timm_models.PREFIX))
+        if known is None:
+            raise UsageError(
+                f"{name}: timm knows no network of that name: timm.list_models() has all of them"
+            )
+        return LibraryFacts("", _text(Normalise(known.mean, known.std)))
     short = name.removeprefix(hugging_face.PREFIX)
     transformers = import_extra("transformers", extra="hf", purpose=name)
     try:
