@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from torch import Tensor
 
 import smoothmix as sm
 from smoothmix.certify import Resident
+from smoothmix.certify.request import CertifyOptions
 from smoothmix.certify.turns import Pace, TimedImage
 from smoothmix.errors import UsageError
 from smoothmix.inference.sampler import ImageDraws, Sampler
@@ -139,6 +142,20 @@ def test_other_images_are_refused_by_an_open_classifier() -> None:
             resident.certify(torch.zeros(1, 1, 9, 9))
         with pytest.raises(UsageError, match="holds at any time"):
             resident.certify(IMAGES, guarantee=sm.FixedDraws(1_000))
+        with pytest.raises(UsageError, match="holds at any time"):
+            resident.certify(IMAGES, n=1_000)
+        with pytest.raises(UsageError, match="takes a budget"):
+            resident.certify(IMAGES, budget=sm.Budget(draws=10_000, goal="acr"))
+        with pytest.raises(TypeError, match="unexpected keyword argument 'second'"):
+            resident.certify(IMAGES, second=1)  # type: ignore[call-arg]
+
+
+def test_the_options_that_are_handed_on_are_those_of_certify() -> None:
+    hints = get_type_hints(sm.Smoothed.certify)
+    del hints["images"], hints["return"]
+    assert hints == get_type_hints(CertifyOptions)
+    defaults = inspect.signature(sm.Smoothed.certify).parameters
+    assert {defaults[name].default for name in hints} == {None}
 
 
 def test_threads_share_one_classifier_and_get_their_own_votes() -> None:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, final
+from typing import Any, TypedDict, final
 
 from torch import Tensor
 
@@ -15,8 +15,28 @@ from smoothmix.certificates import Certification
 from smoothmix.config import require, require_seed
 from smoothmix.errors import UsageError
 from smoothmix.noise import fresh_seed
+from smoothmix.stats.allocation import Budget
 from smoothmix.stats.anytime import Stopping
 from smoothmix.stats.guarantees import Anytime, FixedDraws, Guarantee
+
+
+class Rules(TypedDict, total=False):
+    """The arguments of `Smoothed.certify` that decide on its guarantee."""
+
+    seconds: float | None
+    n0: int | None
+    n: int | None
+    alpha: float | None
+    stopping: Stopping | None
+    guarantee: Guarantee | None
+
+
+class CertifyOptions(Rules, total=False):
+    """All its arguments besides the images, for methods that hand them on."""
+
+    seed: int | None
+    index: Sequence[int] | None
+    budget: Budget | None
 
 
 @final
@@ -36,14 +56,14 @@ class Request:
 
 def timed_guarantee(
     *,
-    n0: int | None,
-    n: int | None,
-    alpha: float | None,
-    stopping: Stopping | None,
-    guarantee: Guarantee | None,
-    seconds: float | None,
+    seconds: float | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
+    stopping: Stopping | None = None,
+    guarantee: Guarantee | None = None,
 ) -> tuple[Guarantee, float | None]:
-    """The guarantee that these arguments ask for, and the time for the whole call."""
+    """The guarantee that `Rules` ask for, and the time for the whole call."""
     if stopping is not None and stopping.seconds is not None:
         require(seconds is None, "seconds is given twice: leave it out, or that of stopping")
         seconds = stopping.seconds

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Unpack, final
 
 from torch import Tensor
 
@@ -16,14 +16,14 @@ from smoothmix.certificates import Certificate, Certification
 from smoothmix.certificates.row import dense
 from smoothmix.certify.active import ActiveImage
 from smoothmix.certify.certified import Certified, as_tensors
-from smoothmix.certify.request import Request
+from smoothmix.certify.request import CertifyOptions, Request
 from smoothmix.certify.turns import TimedImage, Turns
 from smoothmix.config import UNLABELLED, require
 from smoothmix.inference.positions import checked_positions
 from smoothmix.inference.sampler import Sampler
 from smoothmix.noise import GridNoise
 from smoothmix.stats.anytime import Stopping
-from smoothmix.stats.guarantees import Anytime, Guarantee
+from smoothmix.stats.guarantees import Anytime
 
 if TYPE_CHECKING:
     from smoothmix.certify.smoothed import Smoothed
@@ -58,58 +58,20 @@ class Resident:
             precision=self.smoothed.precision,
         )
 
-    def certify(
-        self,
-        images: Tensor,
-        *,
-        seconds: float | None = None,
-        n0: int | None = None,
-        alpha: float | None = None,
-        seed: int | None = None,
-        index: Sequence[int] | None = None,
-        stopping: Stopping | None = None,
-        guarantee: Guarantee | None = None,
-    ) -> Certified:
-        """What holds of each image after so many seconds, as `Smoothed.certify` explains."""
+    def certify(self, images: Tensor, **options: Unpack[CertifyOptions]) -> Certified:
+        """What holds of each image after so many `seconds`.
+
+        The options are those of `Smoothed.certify`; a fixed number of draws (`n`) and a `budget`
+        are refused.
+        """
         began = time.monotonic()
-        request = self.smoothed.request(
-            images,
-            seconds=seconds,
-            n0=n0,
-            n=None,
-            alpha=alpha,
-            seed=seed,
-            index=index,
-            stopping=_or_usual(stopping, guarantee),
-            guarantee=guarantee,
-        )
+        request = self.smoothed.request(images, **_with_usual_rules(options))
         return self.answer(request, began=began)
 
-    async def acertify(
-        self,
-        images: Tensor,
-        *,
-        seconds: float | None = None,
-        n0: int | None = None,
-        alpha: float | None = None,
-        seed: int | None = None,
-        index: Sequence[int] | None = None,
-        stopping: Stopping | None = None,
-        guarantee: Guarantee | None = None,
-    ) -> Certified:
+    async def acertify(self, images: Tensor, **options: Unpack[CertifyOptions]) -> Certified:
         """The same as `certify`, without blocking the event loop; time counts from the call."""
         began = time.monotonic()
-        request = self.smoothed.request(
-            images,
-            seconds=seconds,
-            n0=n0,
-            n=None,
-            alpha=alpha,
-            seed=seed,
-            index=index,
-            stopping=_or_usual(stopping, guarantee),
-            guarantee=guarantee,
-        )
+        request = self.smoothed.request(images, **_with_usual_rules(options))
         return await asyncio.to_thread(self.answer, request, began=began)
 
     def answer(self, request: Request, *, began: float) -> Certified:
@@ -124,6 +86,11 @@ class Resident:
             request.certification.guarantee.holds_at_any_time,
             "a classifier that stays open certifies with a guarantee that holds at any time (mode "
             "anytime): Smoothed.certify takes others",
+        )
+        require(
+            request.certification.budget is None,
+            "a classifier that stays open draws for the images of all its calls: Smoothed.certify "
+            "takes a budget",
         )
         deadline = math.inf
         if request.seconds is not None:
@@ -211,8 +178,9 @@ class Resident:
         )
 
 
-def _or_usual(stopping: Stopping | None, guarantee: Guarantee | None) -> Stopping | None:
-    """The stopping rules that were given, or the usual ones where nothing else decides."""
-    if stopping is None and guarantee is None:
-        return Stopping()
-    return stopping
+def _with_usual_rules(options: CertifyOptions) -> CertifyOptions:
+    """The options, with the usual stopping rules where nothing else decides."""
+    given = (options.get(name) for name in ("stopping", "guarantee", "n"))
+    if any(value is not None for value in given):
+        return options
+    return {**options, "stopping": Stopping()}

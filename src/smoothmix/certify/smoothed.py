@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import final
+from typing import Unpack, final
 
 import numpy as np
 import torch
@@ -20,7 +20,14 @@ from smoothmix.certificates.seeds import Seed, generator_key, require_any_seed
 from smoothmix.certify.budget import UnreadImage, budget_rows
 from smoothmix.certify.certified import Certified, as_tensors
 from smoothmix.certify.loop import ImageToCertify, certified_rows
-from smoothmix.certify.request import Request, image_numbers, seed_or_fresh, timed_guarantee
+from smoothmix.certify.request import (
+    CertifyOptions,
+    Request,
+    Rules,
+    image_numbers,
+    seed_or_fresh,
+    timed_guarantee,
+)
 from smoothmix.certify.resident import Resident
 from smoothmix.config import (
     EngineName,
@@ -323,54 +330,22 @@ class Smoothed:
                 return resident.answer(request, began=began)
         return self._all_draws(request)
 
-    async def acertify(
-        self,
-        images: Tensor,
-        *,
-        seconds: float | None = None,
-        n0: int | None = None,
-        n: int | None = None,
-        alpha: float | None = None,
-        seed: int | None = None,
-        index: Sequence[int] | None = None,
-        stopping: Stopping | None = None,
-        guarantee: Guarantee | None = None,
-        budget: Budget | None = None,
-    ) -> Certified:
+    async def acertify(self, images: Tensor, **options: Unpack[CertifyOptions]) -> Certified:
         """The same as `certify`, in a thread: the event loop goes on meanwhile."""
-        return await asyncio.to_thread(
-            self.certify,
-            images,
-            seconds=seconds,
-            n0=n0,
-            n=n,
-            alpha=alpha,
-            seed=seed,
-            index=index,
-            stopping=stopping,
-            guarantee=guarantee,
-            budget=budget,
-        )
+        return await asyncio.to_thread(self.certify, images, **options)
 
     def request(
         self,
         images: Tensor,
         *,
-        seconds: float | None,
-        n0: int | None,
-        n: int | None,
-        alpha: float | None,
-        seed: int | None,
-        index: Sequence[int] | None,
-        stopping: Stopping | None,
-        guarantee: Guarantee | None,
+        seed: int | None = None,
+        index: Sequence[int] | None = None,
         budget: Budget | None = None,
+        **rules: Unpack[Rules],
     ) -> Request:
         """The arguments of `certify` after all checks."""
         drawn_with = seed_or_fresh(seed)
-        guarantee, seconds = timed_guarantee(
-            n0=n0, n=n, alpha=alpha, stopping=stopping, guarantee=guarantee, seconds=seconds
-        )
+        guarantee, seconds = timed_guarantee(**rules)
         certification = Certification(
             sigma=self.sigma,
             guarantee=guarantee,
