@@ -101,6 +101,30 @@ def test_a_drawing_is_certified_while_one_watches(visit: Visit) -> None:
     answer = tab.evaluate("JSON.parse(document.getElementById('json').textContent)")
     assert answer["radius"] - 0.001 < shown <= answer["radius"]
     assert tab.inner_text("#spoken").startswith(verdict)
+    # The line in the middle of the chart has its radius, and the curve ends above it.
+    middle = float(tab.inner_text("#axis-middle"))
+    assert middle < answer["radius"] < 2 * middle or answer["radius"] == 0
+
+
+def test_it_says_what_to_do_next_and_forgets_the_last_answer(visit: Visit) -> None:
+    tab = visit()
+    assert tab.inner_text("#verdict") == "Draw a digit to begin."
+    tab.click("#use-file")
+    assert tab.inner_text("#verdict") == "Choose an image to begin."
+    broken = {"name": "x.png", "mimeType": "image/png", "buffer": png()[:60]}
+    tab.set_input_files("#picker", broken)  # type: ignore[arg-type]
+    assert tab.inner_text("#verdict") == "Press Certify."
+    tab.select_option("#seconds", "0.5")
+    tab.click("#use-draw")
+    draw(tab)
+    tab.click("#certify")
+    finish(tab)
+    assert tab.is_visible("#record")
+    tab.select_option("#seconds", "20")
+    tab.click("#certify")
+    tab.wait_for_selector("#stop")
+    assert tab.inner_text("#facts") == ""
+    assert tab.is_hidden("#record")
 
 
 def test_a_file_is_certified(visit: Visit) -> None:
@@ -137,6 +161,9 @@ def test_nothing_is_cut_off_on_a_phone(visit: Visit, scheme: str) -> None:
     tab.select_option("#seconds", "0.5")
     tab.click("#certify")
     finish(tab)
+    # The result is below the drawing: the page has moved, so that it is seen to grow.
+    top = tab.evaluate("document.getElementById('result').getBoundingClientRect().top")
+    assert top < 0.6 * 900
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(21, 23, 27)") == (scheme == "dark")

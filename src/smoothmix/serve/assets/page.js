@@ -20,7 +20,7 @@ function clearCanvas() {
   pen.fillStyle = "#000";
   pen.fillRect(0, 0, canvas.width, canvas.height);
   drawn = false;
-  ready();
+  invite();
 }
 
 function stroke(from, to) {
@@ -32,7 +32,7 @@ function stroke(from, to) {
   pen.lineTo(to.x, to.y);
   pen.stroke();
   drawn = true;
-  ready();
+  invite();
 }
 
 function place(event) {
@@ -135,12 +135,20 @@ function use(wanted) {
     $(name).hidden = name !== wanted;
     $(`use-${name}`).setAttribute("aria-pressed", String(name === wanted));
   }
-  ready();
+  invite();
 }
 
 function ready() {
   const has = source === "draw" ? drawn : file !== null;
   $("certify").disabled = running !== null || !has;
+}
+
+// What to do next, as long as there is no result in its place.
+function invite() {
+  ready();
+  if (running !== null || !$("numbers").hidden) return;
+  if (!$("certify").disabled) say("Press Certify.");
+  else say(source === "draw" ? "Draw a digit to begin." : "Choose an image to begin.");
 }
 
 // --- asking --------------------------------------------------------------------------------------
@@ -151,6 +159,9 @@ async function certify() {
   $("stop").hidden = false;
   ready();
   say("Counting votes …");
+  // What ended the last answer says nothing of this one.
+  $("facts").textContent = "";
+  $("record").hidden = true;
   let finished = false;
   try {
     const image = source === "draw" ? await centred() : file;
@@ -206,6 +217,7 @@ const cut = (value) => (Math.floor(value * 1000) / 1000).toFixed(3);
 
 function show(answer, finished) {
   $("numbers").hidden = false;
+  if (points.length === 0) reveal();
   $("verdict").classList.remove("failed");
   const name = answer.abstained ? null : answer.name;
   const after = ` after ${count(answer.draws)} draws`;
@@ -227,7 +239,14 @@ function show(answer, finished) {
     $("facts").textContent = `${count(answer.draws)} draws; ended because: ${ended[answer.ended] || answer.ended}. ` +
       `The image was ${answer.image.note}.`;
     $("json").textContent = JSON.stringify(answer, null, 2);
+    $("record").hidden = false;
   }
+}
+
+// On a phone the result is below the image, where nobody would see it grow.
+function reveal() {
+  const result = $("result");
+  if (result.getBoundingClientRect().top > window.innerHeight * 0.6) result.scrollIntoView();
 }
 
 function change(answer, name) {
@@ -237,18 +256,22 @@ function change(answer, name) {
     : "No other class got a vote. ";
   const { levels_everywhere: levels, values_switched: switched } = answer.equivalent;
   let size = `every value by up to ${levels} of 255 levels`;
-  if (switched > 0) size += `, or switching any ${switched} between black and white`;
+  if (switched > 0) size += `, or switching any ${switched} between black and white,`;
   const beyond = next ? `To reach ${next.name} or any other class` : "To reach another class";
-  return `${rival}${beyond}, the image must move by at least ${cut(answer.radius)}. Changing ${size}, cannot do it.`;
+  return `${rival}${beyond}, the image must move by at least ${cut(answer.radius)}. Changing ${size} cannot do it.`;
 }
 
 function chart() {
   const [most] = points[points.length - 1];
-  const highest = Math.max(0.1, ...points.map(([, radius]) => radius)) * 1.1;
+  const largest = Math.max(...points.map(([, radius]) => radius)) * 1.05;
+  // Up to an even number in its last digit, so that the line in the middle is a short one.
+  const step = 2 * 10 ** Math.floor(Math.log10(Math.max(0.1, largest) / 2));
+  const highest = step * Math.max(1, Math.ceil(largest / step));
   const line = points.map(([draws, radius]) =>
     `${(400 * draws) / Math.max(1, most)},${110 - (110 * radius) / highest}`);
   $("line").setAttribute("points", ["0,110", ...line].join(" "));
   $("axis-end").textContent = `${count(most)} draws`;
+  $("axis-middle").textContent = Number((highest / 2).toPrecision(2));
 }
 
 function bars(answer) {
@@ -261,9 +284,13 @@ function bars(answer) {
     if (Number(number) === answer.selected) item.className = "top-class";
     const share = (100 * votes) / total;
     item.append(label("who", nameOf(number)), bar(share),
-      label("count", `${count(votes)} · ${share.toFixed(1)} %`));
+      label("count", `${count(votes)} · ${percent(share)}`));
     return item;
   }));
+}
+
+function percent(share) {
+  return share < 0.05 ? "< 0.1 %" : `${share.toFixed(1)} %`;
 }
 
 function nameOf(number) {
@@ -304,7 +331,6 @@ async function begin() {
   if (model.image[0] !== 1) {
     use("file");
     $("use-draw").parentElement.hidden = true;
-    say("Choose an image to begin.");
   }
 }
 
