@@ -17,9 +17,9 @@ from smoothmix.certificates.secret_seeds import read_secret_seed, seed_path
 from smoothmix.certify import Resident
 from smoothmix.config import Preparation
 from smoothmix.data.photos import load_images
-from smoothmix.errors import UsageError
+from smoothmix.errors import SmoothmixError, UsageError
 from smoothmix.noise.streams import Domain
-from smoothmix.serve import ServeSettings, Service
+from smoothmix.serve import Classifier, ServeSettings, Service
 from smoothmix.serve.admission import Admission
 from smoothmix.serve.answers import answer_of, equivalents
 from smoothmix.serve.errors import Refused
@@ -276,17 +276,39 @@ def test_a_full_file_is_finished_and_the_log_goes_on_in_the_next(
     assert sum("log-3.secret-seed is used" in note for note in notes) == 1
 
 
+def row_of(classifier: Classifier, number: int) -> Certificate:
+    """A row that nobody has drawn."""
+    return certificates.from_votes(
+        number, -1, {3: 100}, {3: 960, 7: 64}, certification=classifier.certification
+    )
+
+
+def test_a_next_file_that_cannot_be_begun_is_tried_again(
+    resident: Resident, tmp_path: Path
+) -> None:
+    classifier = classifier_of(resident)
+    in_the_way = tmp_path / "log-2.tsv"
+    settings = replace(classifier.file_settings(), images=1)
+    with row_log(tmp_path / "log.tsv", settings) as rows:
+        rows.take().file.add(row_of(classifier, 0))
+        in_the_way.mkdir()
+        for _ in range(2):
+            with pytest.raises(SmoothmixError, match=r"log-2\.tsv"):
+                rows.take()
+        in_the_way.rmdir()
+        rows.take().file.add(row_of(classifier, 0))
+    assert certificates.read(in_the_way).finished
+    assert not (tmp_path / "log-3.tsv").exists()
+
+
 def test_rows_of_a_full_file_may_come_after_the_next_has_begun(
     resident: Resident, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.tsv"
     classifier = classifier_of(resident)
-    certification = classifier.certification
 
     def row(number: int) -> Certificate:
-        return certificates.from_votes(
-            number, -1, {3: 100}, {3: 960, 7: 64}, certification=certification
-        )
+        return row_of(classifier, number)
 
     with row_log(path, replace(classifier.file_settings(), images=2)) as rows:
         places = [rows.take() for _ in range(5)]

@@ -95,7 +95,7 @@ class RowLog:
         self._settings = settings
         self._on_note = on_note
         self._number = last_number(path)
-        self._file = self._open()
+        self._file = self._open(self._number)
         self._full: list[LogFile] = []
         """Files without room, of which rows are still to come."""
 
@@ -104,9 +104,11 @@ class RowLog:
         self._close_full()
         number = self._file.take()
         while number is None:
+            # First what may fail, such as on a full disk: the next request tries it again.
+            following = self._open(self._number + 1)
             self._full.append(self._file)
             self._number += 1
-            self._file = self._open()
+            self._file = following
             number = self._file.take()
         return Place(self._file, number)
 
@@ -115,9 +117,8 @@ class RowLog:
         for file in (*self._full, self._file):
             file.close()
 
-    def _open(self) -> LogFile:
-        path = numbered(self._path, self._number)
-        return LogFile(path, self._settings, on_note=self._on_note)
+    def _open(self, number: int) -> LogFile:
+        return LogFile(numbered(self._path, number), self._settings, on_note=self._on_note)
 
     def _close_full(self) -> None:
         # By the caller of `take`, as locks belong to the thread that opened them.
