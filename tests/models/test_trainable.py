@@ -92,6 +92,23 @@ def test_the_first_weights_of_a_library_are_recorded_and_compared(
     assert "is trained already" in smoothmix(*command).err
 
 
+def test_a_model_without_a_head_gets_a_new_one(
+    folder: Path, smoothmix: Run, transformers: Any
+) -> None:
+    # As the large pretrained ones on the hub: transformers adds a random head for two classes.
+    body = saved(vit(transformers).vit, folder.parent / "body")
+    command = ("train", "--network", f"hf:{body.name}", *OPTIONS, "--out", "run")
+    done = smoothmix(*command)
+    assert done.code == 0, done.err
+    assert "started from hf:body, with a new classifier" in done.err
+    assert "Loading weights" not in done.err
+    # Its random numbers are no part of what the run started from.
+    assert "is trained already" in smoothmix(*command).err
+    refused = smoothmix("train", "--classifier", "hf:body", *OPTIONS, "--out", "denoised")
+    assert refused.code == 1
+    assert "does not fit the network: it lacks classifier." in refused.err
+
+
 def test_a_denoiser_for_a_pretrained_model(folder: Path, smoothmix: Run) -> None:
     command = ("train", "--classifier", "hf:vit", *OPTIONS, "--out", "run")
     refused = smoothmix(*command)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -54,11 +55,7 @@ def load_pretrained(
     `allow_pickle` says otherwise; transformers then reads .bin files without running code.
     """
     transformers = import_extra("transformers", extra="hf", purpose=f"{PREFIX}{name}")
-    logs = transformers.utils.logging
-    shows_bars = logs.is_progress_bar_enabled()
-    # Bars of another library beside our own messages; the caller's choice is restored.
-    logs.disable_progress_bar()
-    try:
+    with loading(transformers, f"{PREFIX}{name}"):
         commit = _commit(transformers, name, revision or "main")
         # All files of one commit, even if somebody pushes another one meanwhile.
         pinned = commit or revision or "main"
@@ -72,12 +69,6 @@ def load_pretrained(
         settings, _ = transformers.ImageProcessingMixin.get_image_processor_dict(
             name, revision=pinned
         )
-    except Exception as error:
-        # The library raises errors of many kinds, for the network and for the files.
-        raise CheckpointError(f"{PREFIX}{name}: cannot be loaded ({shown(error, 300)})") from error
-    finally:
-        if shows_bars:
-            logs.enable_progress_bar()
     _require_all_weights(name, report)
     size = size_in(settings, name)
     network = PretrainedNetwork(model, normalisation_in(settings, name), size)
@@ -92,6 +83,26 @@ def load_pretrained(
         class_names=class_names_in(names),
         shape=shape,
     )
+
+
+@contextmanager
+def loading(transformers: Any, name: str) -> Iterator[None]:
+    """Load a model without bars and reports of the library, and with an error of ours."""
+    logs = transformers.utils.logging
+    shows_bars = logs.is_progress_bar_enabled()
+    verbosity = logs.get_verbosity()
+    # Beside our own messages they only confuse; the caller's choice is restored.
+    logs.disable_progress_bar()
+    logs.set_verbosity_error()
+    try:
+        yield
+    except Exception as error:
+        # The library raises errors of many kinds, for the network and for the files.
+        raise CheckpointError(f"{name}: cannot be loaded ({shown(error, 300)})") from error
+    finally:
+        logs.set_verbosity(verbosity)
+        if shows_bars:
+            logs.enable_progress_bar()
 
 
 def _commit(transformers: Any, name: str, revision: str) -> str:

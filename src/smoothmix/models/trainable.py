@@ -64,12 +64,9 @@ def library_facts(name: str) -> LibraryFacts:
         return LibraryFacts("", _text(Normalise(known.mean, known.std)))
     short = name.removeprefix(hugging_face.PREFIX)
     transformers = import_extra("transformers", extra="hf", purpose=name)
-    try:
+    with hugging_face.loading(transformers, name):
         config = transformers.AutoConfig.from_pretrained(short, trust_remote_code=False)
         processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(short)
-    except Exception as error:
-        # The library raises errors of many kinds.
-        raise CheckpointError(f"{name}: cannot be loaded ({shown(error, 300)})") from error
     facts = {key: value for key, value in config.to_diff_dict().items() if _is_architecture(key)}
     facts["model_type"] = config.model_type
     facts[SIZE] = hugging_face.size_in(processor, short)
@@ -148,13 +145,14 @@ def load_hugging_face(body: PretrainedBody, name: str, *, whole: bool = False) -
     """Give a network the weights of `hf:NAME`, all of them if `whole`."""
     short = name.removeprefix(hugging_face.PREFIX)
     transformers = import_extra("transformers", extra="hf", purpose=name)
-    try:
-        source = transformers.AutoModelForImageClassification.from_pretrained(
-            short, trust_remote_code=False, use_safetensors=True
+    with hugging_face.loading(transformers, name):
+        source, report = transformers.AutoModelForImageClassification.from_pretrained(
+            short, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except Exception as error:
-        raise CheckpointError(f"{name}: cannot be loaded ({shown(error, 300)})") from error
     theirs = source.state_dict()
+    for key in theirs.keys() & set(report["missing_keys"]):
+        # A head that the files lack is drawn at random: it is no part of what is loaded.
+        theirs.pop(key).zero_()
     ours = body.model.state_dict()
     other = [key for key in ours if key not in theirs or theirs[key].shape != ours[key].shape]
     heads = sorted({key.rpartition(".")[0] for key in other})
