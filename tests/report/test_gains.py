@@ -73,9 +73,9 @@ def test_the_page_has_both_tables(tmp_path: Path) -> None:
     section = gains(comparison)
     assert section is not None
     by_third, best = section.tables
-    assert [row.cells[0].value for row in by_third.grid.rows] == [
-        "other, sigma 0.25",
-        "other, sigma 1",
+    assert [[cell.value for cell in row.cells[:3]] for row in by_third.grid.rows] == [
+        ["other", 0.25, "base"],
+        ["other", 1.0, "base"],
     ]
     assert list(by_third.runs) == [1, 3]
     for row in best.grid.rows:

@@ -235,8 +235,9 @@ def _same_split_of_same_data(every: Sequence[Measured]) -> bool:
 def _values_with_names(groups: Mapping[str, Sequence[str]]) -> str:
     texts = []
     for value, names in groups.items():
-        listed = _listed(names)
-        texts.append(f"{value} ({listed})")
+        # The first few of many names tell nobody which files are meant.
+        whose = ", ".join(names) if len(names) <= MOST_NAMES else f"{len(names)} files"
+        texts.append(f"{value} ({whose})")
     return "; ".join(texts)
 
 

@@ -12,6 +12,9 @@ from smoothmix.analysis import Measured
 from smoothmix.report.views import Curve, Training
 
 BINS = 40
+PROBABILITIES = 300
+"""Points of the curve of p_A: about one for each pixel of a phone."""
+
 USUAL_DRAWS = 100_000
 """Noise samples behind a log that does not record their number: the field's usual choice."""
 
@@ -20,14 +23,18 @@ def radius_curve(
     measured: Measured, every: Sequence[Measured], radii: Sequence[float] = ()
 ) -> Curve:
     """Certified accuracy at every radius that the page's slider can be set to, and at `radii`."""
-    longest = _longest(every)
-    step = slider_step(longest)
-    # One step beyond the end, where every curve is 0.
-    grid = multiples(step, up_to=step * (math.ceil(longest / step) + 1))
+    # Small sigmas beside a large one need finer steps, for the panel of their own.
+    grid = [*_steps(_longest(every)), *_steps(_longest([measured]))]
     # The radii of the table as well, so that table and chart cannot disagree.
     table = [round(radius, 9) for radius in radii]
     x = sorted({*grid, *table})
     return Curve(x=x, y=measured.accuracy_at(x).tolist())
+
+
+def _steps(longest: float) -> list[float]:
+    """The slider's steps on an axis of this length, and one beyond, where every curve is 0."""
+    step = slider_step(longest)
+    return multiples(step, up_to=step * (math.ceil(longest / step) + 1))
 
 
 def multiples(step: float, *, up_to: float) -> list[float]:
@@ -61,7 +68,7 @@ def probability_curve(measured: Measured) -> Curve | None:
     draws = max((row.n or 0 for row in measured.file.rows), default=0)
     most = 1 - 1 / (draws or USUAL_DRAWS)
     # Evenly spaced in the number of nines, since large radii come from p_A close to 1.
-    lacking = np.logspace(math.log10(0.5), math.log10(1 - most), 90)
+    lacking = np.logspace(math.log10(0.5), math.log10(1 - most), PROBABILITIES)
     x = [*(1 - lacking[:-1]).tolist(), most]
     return Curve(x=x, y=measured.probabilities_at(x).tolist())
 

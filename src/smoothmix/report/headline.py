@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -10,7 +11,7 @@ from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.analysis.compare import MOST_NAMES, TOO_FEW_IMAGES
 from smoothmix.report.comparison import Comparison
-from smoothmix.report.views import Difference, RunView
+from smoothmix.report.views import Difference, RunView, base_name
 from smoothmix.tables.numbers import number, percent, signed
 
 DIGITS = 3
@@ -31,7 +32,31 @@ def headline(comparison: Comparison) -> list[Markup]:
     if len(levels) == 1 and comparison.comparable:
         (sigma,) = levels
         return _ranking(comparison, sigma)
-    return [_at_sigma(sigma) + Markup(" ").join(_ranking(comparison, sigma)) for sigma in levels]
+    sentences = []
+    for sigma in levels:
+        ranking = _ranking(_with_short_names(comparison, sigma), sigma)
+        sentences.append(_at_sigma(sigma) + Markup(" ").join(ranking))
+    return sentences
+
+
+def _with_short_names(comparison: Comparison, sigma: float | None) -> Comparison:
+    """The runs of one noise level without the sigma in their names: the sentence begins so."""
+    runs = []
+    runners_up = dict(comparison.runners_up)
+    for run in comparison.by_sigma[sigma]:
+        difference = run.difference
+        if difference is not None:
+            difference = _with_short_name(difference, sigma)
+        runs.append(replace(run, name=run.base_name, difference=difference))
+        runner_up = runners_up.get(run.group)
+        if runner_up is not None:
+            runners_up[run.group] = _with_short_name(runner_up, sigma)
+    return replace(comparison, runs=runs, runners_up=runners_up)
+
+
+def _with_short_name(difference: Difference, sigma: float | None) -> Difference:
+    # Against a run of another sigma, the name keeps it.
+    return replace(difference, versus=base_name(difference.versus, sigma))
 
 
 def _at_sigma(sigma: float | None) -> Markup:

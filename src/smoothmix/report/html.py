@@ -27,8 +27,9 @@ SCRIPTS = (
 """In the order in which they depend on each other."""
 
 
-MANY_RUNS = 24
-"""Above so many models, legends are folded, and print leaves out what is folded in the settings."""
+MANY_RUNS = 12
+"""Above so many models, legends are folded (on a phone each would fill the screen), readings stand
+below their chart, and print leaves out what is folded in the settings (half a sheet each)."""
 
 
 class OwnText(Markup):

@@ -56,6 +56,9 @@ class Chart:
 
     caption: str = ""
 
+    rows: int = 0
+    """Rows of a chart that has one for each run: the chart grows with them."""
+
     def __post_init__(self) -> None:
         _require_id(self.id)
 

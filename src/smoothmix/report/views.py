@@ -78,6 +78,17 @@ def sigma_suffix(sigma: float) -> str:
     return f", sigma {sigma:g}"
 
 
+def base_name(name: str, sigma: float | None) -> str:
+    """A name without the sigma that was added to it: beside other runs of that sigma it is enough.
+
+    >>> base_name("macer, sigma 0.5", 0.5), base_name("macer, sigma 0.5", 1.0)
+    ('macer', 'macer, sigma 0.5')
+    """
+    if sigma is None:
+        return name
+    return name.removesuffix(sigma_suffix(sigma))
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunView:
     """One certificate file, and what is known about the network behind it."""
@@ -132,9 +143,7 @@ class RunView:
     @property
     def base_name(self) -> str:
         """The name without the sigma that tells it from runs of other sigmas."""
-        if self.sigma is None:
-            return self.name
-        return self.name.removesuffix(sigma_suffix(self.sigma))
+        return base_name(self.name, self.sigma)
 
     def accuracy_within_reach(self, radii: Sequence[float]) -> list[Estimate | None]:
         """Certified accuracy at the radii; None where n noise samples cannot certify any image."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from smoothmix.analysis import Measured
 from smoothmix.analysis.robustness import (
@@ -252,8 +253,7 @@ def _median_ratio(run: AttackedRun) -> Cell:
             ratios.append(each.attack.distance / each.certificate.radius)
     if not ratios:
         return Cell(None, text="none")
-    ratios.sort()
-    return Cell(rounded(ratios[len(ratios) // 2], 2))
+    return Cell(rounded(median(ratios), 2))
 
 
 IMAGE_COLUMNS = (

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from markupsafe import Markup
+
+from smoothmix.analysis import Measured
 from smoothmix.analysis.gains import THIRDS, Gain, gain_over
 from smoothmix.report.comparison import Comparison, baseline_of
 from smoothmix.report.section import Section, Table
-from smoothmix.report.views import RunView
+from smoothmix.report.views import RunView, base_name
 from smoothmix.tables import Cell, Column, Grid, Row
 from smoothmix.tables.numbers import number, percent, signed
 
-TEXT = (
+TEXT = Markup(
     "A model can raise the ACR on images that were easy before. Here the images are split into "
-    "thirds by the probability p_A that the baseline gives their class; those that it gets wrong "
-    "are the hardest. "
+    "thirds by the probability p<sub>A</sub> that the baseline gives their class; those that it "
+    "gets wrong are the hardest. "
     "The gains of the three thirds add up to the difference of the ACRs."
 )
 CAUTION = (
@@ -56,11 +59,15 @@ def _by_third(comparison: Comparison) -> Table | None:
             continue
         gain = gain_over(measured, baseline)
         if gain is not None:
-            rows.append(_gain_row(measured.name, baseline.name, gain))
+            rows.append(_gain_row(measured, baseline, gain))
             positions.append(position)
     if not rows:
         return None
-    columns = [Column(name="Model", key="model"), Column(name="Baseline", key="baseline")]
+    columns = [
+        Column(name="Model", key="model"),
+        Column(name="σ", key="sigma"),
+        Column(name="Baseline", key="baseline"),
+    ]
     for third in THIRDS:
         columns.append(Column(name=f"ACR, {third}", key=f"acr_{third}"))
     for third in THIRDS:
@@ -71,8 +78,14 @@ def _by_third(comparison: Comparison) -> Table | None:
     return Table(grid=grid, runs=positions)
 
 
-def _gain_row(name: str, baseline: str, gain: Gain) -> Row:
-    cells = [Cell(name), Cell(baseline)]
+def _gain_row(measured: Measured, baseline: Measured, gain: Gain) -> Row:
+    sigma = measured.sigma
+    # The sigma has a column of its own; a baseline of another one keeps it in its name.
+    cells = [
+        Cell(base_name(measured.name, sigma)),
+        Cell(sigma, "g"),
+        Cell(base_name(baseline.name, sigma)),
+    ]
     for value in gain.acr:
         cells.append(Cell(value, text=number(value)))
     for value in gain.gained:

@@ -38,7 +38,8 @@ def _distribution(comparison: Comparison) -> Chart:
 
 def _quantiles(comparison: Comparison) -> Chart:
     """A line per run from the 5 % to the 95 % quantile of its radii, a marker at the median."""
-    count = len(comparison.runs)
+    rows = _rows_by_sigma(comparison)
+    count = max(rows.values())
     traces = []
     for position, run in enumerate(comparison.runs):
         radii = [_quantile(run.curve, share) for share in QUANTILES]
@@ -48,13 +49,15 @@ def _quantiles(comparison: Comparison) -> Chart:
             "hovertemplate": "radius %{x:.3f}",
         }
         # From top to bottom, as in the tables.
-        rows = [count - position] * len(QUANTILES)
-        traces.append(Trace(run=position, x=radii, y=rows, options=options))
+        height = count - rows[position] + 1
+        places = [height] * len(QUANTILES)
+        traces.append(Trace(run=position, x=radii, y=places, options=options))
     return Chart(
         id="quantiles",
         label="Quantiles of certified radii of every model",
         caption="Radii: median, and from the 5 % to the 95 % quantile (0 where misclassified)",
         traces=traces,
+        rows=count,
         layout={
             "xaxis": {
                 "title": f"certified radius ({comparison.norm})",
@@ -66,6 +69,16 @@ def _quantiles(comparison: Comparison) -> Chart:
             "hovermode": "closest",
         },
     )
+
+
+def _rows_by_sigma(comparison: Comparison) -> dict[int, int]:
+    """The row of each run, counted from the top: sigma by sigma, with an empty row between them."""
+    levels = list(comparison.by_sigma)
+    ordered = sorted(enumerate(comparison.runs), key=lambda pair: levels.index(pair[1].sigma))
+    rows = {}
+    for place, (position, run) in enumerate(ordered):
+        rows[position] = 1 + place + levels.index(run.sigma)
+    return rows
 
 
 def _quantile(curve: Curve, share: float) -> float:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from smoothmix._io.text import counted
 from smoothmix.analysis import Estimate
 from smoothmix.analysis.draws import Origin
 from smoothmix.report.comparison import Comparison
 from smoothmix.report.section import Section, Table
 from smoothmix.report.summary_grid import names_by_text
-from smoothmix.report.views import PublishedRow, RunView
+from smoothmix.report.views import PublishedRow, RunView, base_name
 from smoothmix.tables import Cell, Column, Grid, Row
 from smoothmix.tables.numbers import DASH, number, percent, radius
 
@@ -38,6 +39,8 @@ class Block:
     """Positions of the runs with the highest ACR among those certified alike."""
     best: Sequence[Collection[int]]
     """The same for certified accuracy at each radius."""
+    names_baselines: bool
+    """Whether each difference says what it is from: not if one row of the block is the baseline."""
 
 
 def blocks(comparison: Comparison) -> list[Block]:
@@ -52,8 +55,22 @@ def blocks(comparison: Comparison) -> list[Block]:
             best.append(_best(runs, {at: float(text) for at, text in shares.items()}))
             reached.append(_is_reached(runs, comparison.radii, column))
         acrs = {at: round(run.acr.value, 3) for at, run in runs}
-        found.append(Block(runs=runs, reached=reached, best_acr=_best(runs, acrs), best=best))
+        block = Block(
+            runs=runs,
+            reached=reached,
+            best_acr=_best(runs, acrs),
+            best=best,
+            names_baselines=_has_several_baselines(runs),
+        )
+        found.append(block)
     return found
+
+
+def _has_several_baselines(runs: Sequence[tuple[int, RunView]]) -> bool:
+    """Whether the runs of a block are compared with several others, or one of another block."""
+    names = {run.name for _, run in runs}
+    baselines = {run.difference.versus for _, run in runs if run.difference is not None}
+    return len(baselines) > 1 or not baselines <= names
 
 
 def _best(runs: Sequence[tuple[int, RunView]], values: Mapping[int, float]) -> set[int]:
@@ -105,7 +122,7 @@ def summary(comparison: Comparison) -> Section:
         tables.append(_bounds(comparison))
     if comparison.published:
         tables.append(_published(comparison))
-    text = TEXT + _noise_sentence(comparison.runs)
+    text = TEXT + _images_sentence(comparison.runs) + _noise_sentence(comparison.runs)
     if comparison.paper_rounding:
         text += ROUNDED
     return Section(
@@ -122,6 +139,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
     acrs = []
     differences = []
     baselines = set()
+    short_baselines = set()
     cautions = []
     distances_known = False
     for run in comparison.runs:
@@ -129,6 +147,7 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         if run.difference is not None:
             differences.append(run.difference.acr)
             baselines.add(run.difference.versus)
+            short_baselines.add(base_name(run.difference.versus, run.sigma))
         if run.published is not None:
             cautions.append((run.name, run.published.caution))
             distances_known = distances_known or run.published.deviations_away is not None
@@ -140,6 +159,10 @@ def _values(comparison: Comparison) -> dict[str, Any]:
         "out_of_reach": _has_dashes(made, comparison.radii),
         "blanks": any(False in block.reached for block in made),
         "baselines": baselines,
+        # Usually one method at every sigma, which is then named once.
+        "short_baselines": short_baselines,
+        # One number for all stands in the text.
+        "images_differ": len({run.images for run in comparison.runs}) > 1,
         "abstention_known": comparison.abstention_known,
         "published": bool(comparison.published),
         "distances_known": distances_known,
@@ -166,6 +189,15 @@ def _differing_settings(runs: Sequence[RunView]) -> list[str]:
 def runs_are_logs(runs: Sequence[RunView]) -> bool:
     """Whether n and alpha of some run are no more than a guess, or not even that."""
     return any(run.origin in (Origin.INFERRED, Origin.UNKNOWN) for run in runs)
+
+
+def _images_sentence(runs: Sequence[RunView]) -> str:
+    """How many images all runs have; where it differs, the table has a column for it."""
+    counts = {run.images for run in runs}
+    if len(counts) != 1:
+        return ""
+    whose = "Each run has" if len(runs) > 1 else "The run has"
+    return f" {whose} {counted(counts.pop(), 'image')}."
 
 
 def _noise_sentence(runs: Sequence[RunView]) -> str:
