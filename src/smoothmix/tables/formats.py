@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 
 from smoothmix._io.text import for_csv, for_latex, for_latex_comment, for_markdown
@@ -66,11 +67,41 @@ def to_latex(grid: Grid) -> str:
     return "\n".join(lines) + "\n"
 
 
-LATEX_SIZES = {75: r"\small", 90: r"\footnotesize", 110: r"\scriptsize"}
-"""The size of type in which a row of so many characters fits the width of a text of 13 cm."""
+TEXT_WIDTH = 345
+"""Points: the width of a text in LaTeX's article class, which is narrower than most."""
 
-NORMAL_WIDTH = 62
-"""Characters that fit in the normal size."""
+USUAL_GAP = 12
+NARROW_GAP = 4
+"""Points between columns: twice LaTeX's \\tabcolsep of 6pt, or of 2pt."""
+
+BOLD = 1.15
+"""How much wider a bold digit is."""
+
+LETTERS = 0.9
+"""How wide letters are on average, in digits."""
+
+NARROW = r"\setlength{\tabcolsep}{2pt}"
+
+
+@dataclass(frozen=True)
+class LatexSize:
+    """A way to set a table, with what it takes in points."""
+
+    command: str
+    character: float
+    """Width of a digit."""
+    gap: float
+
+
+LATEX_SIZES = (
+    LatexSize("", 5.0, USUAL_GAP),
+    LatexSize(r"\small", 4.63, USUAL_GAP),
+    LatexSize(r"\footnotesize", 4.25, USUAL_GAP),
+    # Columns that stand closer are easier to read than the smallest type.
+    LatexSize(r"\footnotesize" + NARROW, 4.25, NARROW_GAP),
+    LatexSize(r"\scriptsize" + NARROW, 3.98, NARROW_GAP),
+)
+"""From the largest type to the smallest."""
 
 
 def _latex_size(grid: Grid) -> str:
@@ -78,18 +109,25 @@ def _latex_size(grid: Grid) -> str:
 
     It ends with the environment around the table.
     """
-    width = 0
+    characters = 0.0
     for position, name in enumerate(grid.names):
-        longest = max([len(name), *(len(row.cells[position].shown) for row in grid.rows)])
-        # Two characters are about the space between columns.
-        width += longest + 2
-    if width <= NORMAL_WIDTH:
-        return ""
-    for fits, size in LATEX_SIZES.items():
-        if width <= fits:
-            return size
-    # Beyond that the space between columns must go as well.
-    return r"\scriptsize\setlength{\tabcolsep}{2pt}"
+        widths = [_latex_width(row.cells[position]) for row in grid.rows]
+        characters += max([len(name), *widths])
+    for size in LATEX_SIZES:
+        if size.character * characters + size.gap * len(grid.columns) <= TEXT_WIDTH:
+            return size.command
+    # It may be too wide all the same; nothing smaller can be read.
+    return LATEX_SIZES[-1].command
+
+
+def _latex_width(cell: Cell) -> float:
+    """About how many digits wide a cell is."""
+    width = float(len(cell.shown))
+    if cell.bold:
+        width *= BOLD
+    if cell.number is None:
+        width *= LETTERS
+    return width
 
 
 def _leading_word_columns(grid: Grid) -> int:
