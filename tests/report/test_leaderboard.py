@@ -13,8 +13,10 @@ from playwright.sync_api import Browser
 
 from smoothmix.analysis import Source, measure
 from smoothmix.cli import main
+from smoothmix.noise import make_noise
 from smoothmix.report import Choices
 from smoothmix.report.leaderboard import Board, Found, find, make_board, render_board
+from tests.helpers.certificates import our_file
 from tests.helpers.pages import HOSTILE
 
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -88,7 +90,7 @@ def test_the_best_at_each_radius_is_taken_over_sigma_among_runs_certified_alike(
     board = board_of(tree)
     groups = board.groups
     group, largest = next(iter(groups.items()))
-    assert (group[0], len(largest)) == ("mnist", 4)
+    assert (group.data, len(largest)) == ("mnist", 4)
     # The run with other draws has the highest ACR of all, and is not among them.
     assert board.entries[0].place == "mnist/few/noise_1.0_1"
     assert board.entries[0] not in largest
@@ -181,6 +183,26 @@ def test_unknown_draws_and_data_are_not_ranked_unless_stated(tmp_path: Path) -> 
     stated = Source(path="", n=50_000, alpha=0.01, data="mnist")
     board = make_board(find(folder, stated=stated), Choices(), title="some")
     assert [len(entries) for entries in board.groups.values()] == [2]
+
+
+def test_runs_of_other_noise_are_not_ranked_with_each_other(tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    for name, noise in (("one", "gaussian"), ("two", "gaussian"), ("three", "laplace")):
+        certificates = folder / name / "certificates.tsv"
+        our_file(certificates, [990] * 30, data="mnist", noise=make_noise(noise))
+    board = board_of(folder)
+    assert [(group.noise, len(entries)) for group, entries in board.groups.items()] == [
+        ("gaussian noise", 2),
+        ("laplace noise (L1 radii)", 1),
+    ]
+    html = render_board(board)
+    assert "n 1,000, alpha 0.001, laplace noise (L1 radii)" in html
+
+
+def test_the_column_of_networks_is_there_where_one_is_known(tree: Path, zoo_results: Path) -> None:
+    assert 'data-name="Network"' not in render_board(board_of(tree / "mnist"))
+    assert 'data-name="Network"' in render_board(board_of(tree))
+    assert 'data-name="Network"' in render_board(board_of(zoo_results))
 
 
 def test_the_page_sorts_filters_and_marks_the_best_of_what_is_shown(

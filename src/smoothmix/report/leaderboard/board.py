@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import NamedTuple
 
 from smoothmix.analysis import (
     Estimate,
@@ -18,6 +19,7 @@ from smoothmix.analysis import (
 )
 from smoothmix.analysis.draws import Origin
 from smoothmix.config import require
+from smoothmix.noise import GAUSSIAN
 from smoothmix.report.comparison import Choices, table_radii
 from smoothmix.report.leaderboard.files import Found, Unread
 
@@ -28,7 +30,8 @@ DATA_SETS = {
     "imagenet": "imagenet",
     "svhn": "svhn",
 }
-"""Folders of published logs, and the data set that each stands for."""
+"""Folders of published logs, and the data set that each stands for. Only whole names count: a word
+inside a name, as in `not-mnist`, says nothing."""
 
 METHODS = {
     "cohen": "gaussian",
@@ -44,10 +47,22 @@ METHODS = {
 }
 """What names of folders begin with, and the method that each stands for."""
 
+UNKNOWN = "unknown"
+"""Shown, and chosen in a filter, where a property is not known."""
+
 NETWORK = re.compile(r"(?:cifar_)?resnet-?\d+|lenet", re.IGNORECASE)
 
-Ranked = tuple[str, str, int, float]
-"""What runs that are ranked share: data set, images, n and alpha."""
+
+class Ranked(NamedTuple):
+    """What runs that are ranked share."""
+
+    data: str
+    images: str
+    """A digest of indices and labels."""
+    n: int
+    alpha: float
+    noise: str
+    """Radii of another noise may be of another norm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,17 +178,17 @@ def make_board(
 
 def shown_facts(entry: Entry) -> Mapping[str, str]:
     """The properties that runs are filtered by, as text."""
-    draws = "unknown"
+    draws = UNKNOWN
     if entry.n is not None and entry.alpha is not None:
         draws = f"n {entry.n:,}, alpha {entry.alpha:g}"
-    sigma = "unknown"
+    sigma = UNKNOWN
     if entry.sigma is not None:
         sigma = f"{entry.sigma:g}"
     return {
-        "data": entry.data.text or "unknown",
+        "data": entry.data.text or UNKNOWN,
         "sigma": sigma,
-        "method": entry.method.text or "unknown",
-        "network": entry.network.text or "unknown",
+        "method": entry.method.text or UNKNOWN,
+        "network": entry.network.text or UNKNOWN,
         "draws": draws,
     }
 
@@ -194,7 +209,7 @@ def _entry(place: str, measured: Measured, acr: Estimate, radii: Sequence[float]
     # What is not known of both may differ, and then their order would mean nothing.
     if data.text and draws.n is not None and draws.alpha is not None:
         images = hashlib.sha256(b"".join(measured.images_key)).hexdigest()
-        group = (data.text, images, draws.n, draws.alpha)
+        group = Ranked(data.text, images, draws.n, draws.alpha, _noise(measured))
     return Entry(
         name=measured.name,
         place=place,
@@ -223,6 +238,13 @@ def _data(measured: Measured, path: PurePath) -> Fact:
         if part.lower() in DATA_SETS:
             return Fact(text=DATA_SETS[part.lower()], from_path=True)
     return Fact()
+
+
+def _noise(measured: Measured) -> str:
+    # Logs do not record their noise, which is always Gaussian.
+    if measured.settings is None:
+        return GAUSSIAN.description
+    return measured.settings.certification.noise.description
 
 
 def _method(measured: Measured, path: PurePath) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from smoothmix.report.html import fill
-from smoothmix.report.leaderboard.board import Board, Entry, Ranked, shown_facts
+from smoothmix.report.leaderboard.board import UNKNOWN, Board, Entry, Ranked, shown_facts
 from smoothmix.report.payload import as_json
 from smoothmix.version import __version__
 
@@ -41,6 +41,8 @@ def render_board(board: Board) -> str:
         rows=rows,
         filters=filters,
         groups=tables,
+        # Logs never record their network, and a column of dashes would only take room.
+        networks_known=board.choices("network") != [UNKNOWN],
         unranked=sum(entry.group is None for entry in board.entries),
         created=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, smoothmix {__version__}",
         data=as_json({}),
