@@ -84,6 +84,7 @@ class _Call:
     @property
     def _is_supported(self) -> bool:
         x = self.input
+        # Only what was measured: elsewhere the usual gradient may be the faster one.
         if x.device.type != "cpu" or x.dim() != 4 or torch.is_autocast_enabled("cpu"):
             return False
         if isinstance(self.padding, str) or self.groups != 1 or _pair(self.dilation) != (1, 1):
@@ -142,6 +143,7 @@ class _Convolution(torch.autograd.Function):
             )
         elif needs_bias:
             bias_gradient = gradient.sum((0, 2, 3))
+        # In every case: without this gradient the usual convolution would have run.
         gradient_of_input = input_gradient(gradient, weight, ctx.shape, ctx.stride, ctx.padding)
         return gradient_of_input, weight_gradient, bias_gradient, None, None
 

@@ -204,6 +204,7 @@ class Nearest:
             seen = self.offer(nearer)
             if seen is None:
                 return
+            # Too near: what lies between the two is tried next.
             if not self.passes(seen):
                 failed = (self.target.distance(nearer), self.target.depth(seen))
                 continue
@@ -215,6 +216,7 @@ class Nearest:
     def pgd_until_found(self) -> None:
         """PGD within radii that grow until it succeeds."""
         farthest = self.target.farthest
+        # Most boundaries lie within a few sigmas: smaller radii would rarely succeed.
         radius = min(2 * self.target.sampler.sigma, farthest)
         for _ in range(self.target.search.radii):
             lead = self._pgd(radius)
@@ -261,6 +263,7 @@ class Nearest:
         """A walk against the votes for the class: it needs decisions only."""
         point = self.target.image
         for _ in range(WALK_STEPS):
+            # Where nearly all votes agree, this is mostly noise: a step of a random walk.
             direction = self.target.vote_gradient(point, self.before)
             point = self.target.allowed(point + self.target.sampler.sigma / 2 * direction)
             lead = self.offer_and_pull(point)
@@ -287,6 +290,7 @@ class Nearest:
             if lead is None or self.passes(lead):
                 return
             missing = self.target.wanted_depth - self.target.depth(lead)
+            # A whole ascent costs as much as a round along the boundary, which gains more then.
             if missing > COMES_CLOSE * length:
                 return
 
@@ -308,6 +312,7 @@ class Nearest:
             previous = self.length
             self._round(kinds[kind], turns[kind])
             if self.length > WORTH_IT * previous:
+                # It went past the best direction, or the gradient is too noisy for such a turn.
                 turns[kind] /= FALL
 
     def _round(self, turned: Callable[[Tensor, float, float], Tensor], turn: float) -> None:

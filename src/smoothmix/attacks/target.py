@@ -62,6 +62,7 @@ def lead_of(counts: NDArray[np.int64], before: int) -> Lead:
     """The lead in votes by class, of which the last element counts those for nobody."""
     by_class = counts[:-1].copy()
     at_before = int(by_class[before])
+    # So that it is not found as the best of the others.
     by_class[before] = -1
     other = int(by_class.argmax())
     first = int(by_class[other])
@@ -208,6 +209,7 @@ class Target:
         The first look and the last one have a share of alpha each.
         """
         n = self.search.n
+        # What is clear after a tenth of the draws would stay so.
         early = n // FIRST_LOOK
         votes = np.zeros(self.sampler.num_classes + 1, dtype=np.int64)
         found = ABSTAIN
@@ -270,6 +272,7 @@ class Target:
 
         Behind a plane at depth d, the smoothed probability is Phi(d / sigma).
         """
+        # All votes for one class would mean an infinite depth.
         most = 1 - 1 / lead.votes
         value = min(max(lead.value, -most), most)
         return self.sampler.sigma * float(ndtri((1 + value) / 2))
@@ -326,6 +329,7 @@ class Target:
             logits = forward(self.image[None].to(self.sampler.device))
         self.spent += self.search.copies
         scores = logits[:, 0].log_softmax(-1).mean(0)
+        # Not a class to go to.
         scores[before] = -math.inf
         return [int(number) for number in scores.topk(min(count, len(scores) - 1)).indices]
 

@@ -19,6 +19,7 @@ class FixedBatch(nn.Module):
         super().__init__()
         self.model = model
         self.batch = batch
+        # The network is in eval mode, and a new module would say otherwise.
         self.training = False
 
     def forward(self, images: Tensor) -> Tensor:

@@ -66,6 +66,7 @@ class BlackBox(OutsideModule):
         labels = _checked_labels(
             self._function.value(batch), count=len(images), num_classes=self.num_classes
         )
+        # As logits, so that all that counts votes works on it: the largest one is the label.
         rows = torch.nn.functional.one_hot(torch.from_numpy(labels), self.num_classes)
         return rows.to(images.device, torch.float32)
 
@@ -74,7 +75,9 @@ def _checked_labels(found: object, *, count: int, num_classes: int) -> NDArray[n
     """The labels as integers; what is not one label per image is refused."""
     if isinstance(found, Tensor):
         found = found.detach().cpu().numpy()
+    # Lists, and arrays of other libraries, which know this protocol.
     labels = np.asarray(found)
+    # The usual mistake gets a sentence of its own, before the general one.
     if labels.shape == (count, num_classes) and labels.dtype.kind == "f":
         raise UsageError(
             "the function returns a number for each class: return the label of each image, "

@@ -150,6 +150,7 @@ def normalisation_in(settings: Mapping[str, Any], name: str) -> nn.Module:
             f"{PREFIX}{name}: its processor scales pixels by {factor!r}, where only 1/255 is known "
             "here: load the network by transformers, and put its preprocessing into a module"
         )
+    # Left out means yes, as in the library.
     if not settings.get("do_normalize", True):
         return nn.Identity()
     mean, std = settings.get("image_mean"), settings.get("image_std")
@@ -163,6 +164,7 @@ def size_in(settings: Mapping[str, Any], name: str) -> tuple[int, int] | None:
 
     Images of this size go in as they are, others are resized to it.
     """
+    # Cropping comes last in these processors, so that its size is the network's.
     if settings.get("do_center_crop") and settings.get("crop_size"):
         size = settings["crop_size"]
     elif settings.get("do_resize", True):
@@ -175,6 +177,7 @@ def size_in(settings: Mapping[str, Any], name: str) -> tuple[int, int] | None:
         return size, size
     if "height" in size and "width" in size:
         return size["height"], size["width"]
+    # Their images keep their proportions; a certificate needs one size for all images.
     if "shortest_edge" in size:
         return size["shortest_edge"], size["shortest_edge"]
     raise UsageError(f"{PREFIX}{name}: its processor's size {shown(size)} is not known here")

@@ -54,6 +54,7 @@ def load(
     logits in files with several outputs, and `normalisation` is put before the network of a file:
     the name of a data set, or a mean and a standard deviation for each channel.
     """
+    # An option without an effect would let its user believe in one.
     _require_options_that_fit(
         name, weights=weights, normalisation=normalisation, layout=layout, revision=revision
     )
@@ -68,6 +69,7 @@ def load(
     if name.endswith(ONNX):
         network = OnnxNetwork(Path(name), layout=layout)
         module = _for_any_batch(network, output, network.fixed_batch)
+        # Outermost, since noise is added to the images before they are normalised.
         module = _with_normalisation(module, normalisation)
         return LoadedModel(module=module, name=name, shape=network.image_shape)
     if name.endswith(PROGRAMS):

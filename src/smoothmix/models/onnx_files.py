@@ -63,6 +63,7 @@ class OnnxNetwork(OutsideModule):
     def forward(self, images: Tensor) -> Any:
         if self.layout == "nhwc":
             images = images.permute(0, 2, 3, 1)
+        # In one piece, which a permuted tensor is not, and of the type that the file wants.
         pixels = np.ascontiguousarray(images.cpu().numpy(), dtype=self._input_type)
         found = self._session.value.run(self._output_names, {self._input_name: pixels})
         tensors = [torch.from_numpy(each).to(images.device) for each in found]
@@ -101,6 +102,7 @@ def _session(path: Path) -> Any:
 def session_of(runtime: Any, model: str | bytes) -> Any:
     """A model of onnxruntime, ready to run: one thread per forward pass, as everywhere."""
     options = runtime.SessionOptions()
+    # Sums in another order round otherwise, and votes must not depend on the number of threads.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
@@ -116,6 +118,7 @@ def _content_hash(path: Path) -> bytes:
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
     digest = hashlib.sha256(content)
+    # Weights above 2 GB must lie beside the file: other weights are another network.
     for beside in _external_files(path, content):
         with beside.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
@@ -133,6 +136,7 @@ def _external_files(path: Path, content: bytes) -> list[Path]:
     folder = path.parent.resolve()
     found = set()
     for location in _locations(model):
+        # The file names them itself, and might name any file of this machine.
         beside = (folder / location).resolve()
         if not beside.is_relative_to(folder) or not beside.is_file():
             raise CheckpointError(

@@ -51,6 +51,7 @@ class Shared(Generic[T]):
     def __init__(self, value: T) -> None:
         self.value = value
 
+    # Copies of a network are made for each thread; this part of them stays one.
     def __deepcopy__(self, memo: dict[int, object]) -> Shared[T]:
         return self
 
@@ -65,5 +66,6 @@ def outside_parts(model: nn.Module) -> Iterator[OutsideModule]:
 def forwards_at_once(model: nn.Module, usual: int) -> int:
     """How many forward passes of a network may run side by side."""
     allowed = [part.concurrency for part in outside_parts(model)]
+    # The slowest part decides, as all of them run in each forward pass.
     limits = [limit for limit in allowed if limit is not None]
     return min(limits, default=usual)

@@ -20,6 +20,7 @@ PREFIX = "timm:"
 def load_timm(name: str, *, weights: Path | None, num_classes: int | None = None) -> LoadedModel:
     """The network of that name with the weights of a file, normalised inside."""
     timm = import_extra("timm", extra="timm", purpose=f"{PREFIX}{name}")
+    # timm would fetch them from a hub: a run would then depend on a server.
     if weights is None:
         raise UsageError(
             f"{PREFIX}{name}: name a file with its weights by --weights, such as one that "
@@ -30,6 +31,7 @@ def load_timm(name: str, *, weights: Path | None, num_classes: int | None = None
     if num_classes is not None:
         options["num_classes"] = num_classes
     try:
+        # Without its own weights, which those of the file would replace.
         model = timm.create_model(name, pretrained=False, **options)
     except Exception as error:
         # Names that are not known, and options that a network does not take.

@@ -65,9 +65,11 @@ def library_facts(name: str) -> LibraryFacts:
     short = name.removeprefix(hugging_face.PREFIX)
     transformers = import_extra("transformers", extra="hf", purpose=name)
     with hugging_face.loading(transformers, name):
+        # Code that comes with a model is never run.
         config = transformers.AutoConfig.from_pretrained(short, trust_remote_code=False)
         processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(short)
     facts = {key: value for key, value in config.to_diff_dict().items() if _is_architecture(key)}
+    # The library leaves out what is its default, but needs this to find the architecture.
     facts["model_type"] = config.model_type
     facts[SIZE] = hugging_face.size_in(processor, short)
     normalise = hugging_face.normalisation_in(processor, short)
@@ -154,6 +156,7 @@ def load_hugging_face(body: PretrainedBody, name: str, *, whole: bool = False) -
         # A head that the files lack is drawn at random: it is no part of what is loaded.
         theirs.pop(key).zero_()
     ours = body.model.state_dict()
+    # A head for other classes has another shape; everything else must fit.
     other = [key for key in ours if key not in theirs or theirs[key].shape != ours[key].shape]
     heads = sorted({key.rpartition(".")[0] for key in other})
     if (whole and other) or len(heads) > 1:

@@ -158,13 +158,16 @@ def make_board(
     """The leaderboard of what a folder holds."""
     require(bool(found.runs), f"{title}: there is no log or certificate file that can be read")
     every = unique_names([measured for _, measured in found.runs])
+    # Before anything is counted, so that all numbers of the page are of the same radii.
     if paper_rounding:
         every = rounded_alike(every)
     radii = table_radii(every, choices)
+    # In one call: files of equal length share their bootstrap resamples, which take most time.
     acrs = means_of([each.counted for each in every], confidence=choices.confidence)
     entries = []
     for (place, _), measured, acr in zip(found.runs, every, acrs, strict=True):
         entries.append(_entry(place, measured, acr, radii))
+    # The page sorts again by any column; this is its order without scripts.
     entries.sort(key=lambda entry: entry.acr.value, reverse=True)
     return Board(
         title=title,
@@ -178,6 +181,7 @@ def make_board(
 
 def shown_facts(entry: Entry) -> Mapping[str, str]:
     """The properties that runs are filtered by, as text."""
+    # n alone tells nothing: a larger alpha allows larger radii with the same n.
     draws = UNKNOWN
     if entry.n is not None and entry.alpha is not None:
         draws = f"n {entry.n:,}, alpha {entry.alpha:g}"
@@ -208,6 +212,7 @@ def _entry(place: str, measured: Measured, acr: Estimate, radii: Sequence[float]
     group = None
     # What is not known of both may differ, and then their order would mean nothing.
     if data.text and draws.n is not None and draws.alpha is not None:
+        # Labels as well: the same indices of another data set are other images.
         images = hashlib.sha256(b"".join(measured.images_key)).hexdigest()
         group = Ranked(data.text, images, draws.n, draws.alpha, _noise(measured))
     return Entry(
@@ -234,6 +239,7 @@ def _data(measured: Measured, path: PurePath) -> Fact:
         recorded = measured.settings.data
     if recorded:
         return Fact(text=recorded)
+    # From the outside in: a folder of a data set holds those of methods, not the other way round.
     for part in path.parts:
         if part.lower() in DATA_SETS:
             return Fact(text=DATA_SETS[part.lower()], from_path=True)
@@ -261,6 +267,7 @@ def _method(measured: Measured, path: PurePath) -> Fact:
 def _network(measured: Measured, path: PurePath) -> Fact:
     if measured.settings is not None:
         return Fact(text=measured.settings.model)
+    # Anywhere in the path, since it is often a part of a longer name.
     found = NETWORK.search(str(path))
     if found is None:
         return Fact()

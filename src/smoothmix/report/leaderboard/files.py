@@ -102,6 +102,7 @@ Content = tuple[Path, "_Text | Exception | None"]
 
 def _contents(folder: Path) -> Iterator[Content]:
     for path in _files(folder):
+        # Before the packing is looked at: a .tar.xz is no packed log.
         if path.name.endswith(ARCHIVES):
             yield from _archived(path)
             continue
@@ -132,6 +133,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _text_of(path: Path) -> _Text | None:
+    # Most files are no logs, and a folder may hold gigabytes of them: their start is enough.
     if path.suffix not in PACKED:
         with path.open("rb") as stream:
             start = stream.read(START)
@@ -161,8 +163,10 @@ def _archived(path: Path) -> Iterator[Content]:
     count = 0
     size = 0
     try:
+        # As a stream: to seek in a packed archive would unpack it again for each file.
         with tarfile.open(path, "r|*") as archive:
             for member in archive:
+                # Links and devices could stand for anything on this machine.
                 if not member.isfile():
                     continue
                 count += 1
@@ -193,6 +197,7 @@ def _read(found: _Text, source: Source) -> Measured:
     # A file of ours is read with its settings, and its radii are checked against its votes.
     if found.path.is_file() and certificates.settings_path(found.path).exists():
         return _without_rows(measure(source))
+    # Spreadsheets put a mark of the encoding first.
     text = found.content.decode("utf-8-sig")
     measured = read_plain(text, source)
     if measured is not None:

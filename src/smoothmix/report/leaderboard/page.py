@@ -23,6 +23,7 @@ FILTERS = {
 
 def render_board(board: Board) -> str:
     """The leaderboard as the text of one HTML file that needs nothing else."""
+    # Numbers instead of groups, whose digests would fill the page.
     numbers: dict[Ranked, int] = {}
     tables = []
     for number, (group, entries) in enumerate(board.groups.items()):
