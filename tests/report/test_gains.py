@@ -74,8 +74,8 @@ def test_the_page_has_both_tables(tmp_path: Path) -> None:
     assert section is not None
     by_third, best = section.tables
     assert [[cell.value for cell in row.cells[:3]] for row in by_third.grid.rows] == [
-        ["other", 0.25, "base"],
-        ["other", 1.0, "base"],
+        ["other", "base", 0.25],
+        ["other", "base", 1.0],
     ]
     assert list(by_third.runs) == [1, 3]
     for row in best.grid.rows:

@@ -29,7 +29,7 @@ TEXT = (
 )
 POINTS = "Each point is an image: no point may lie below the line, where distance equals radius"
 
-GAPS = "Certified to empirical accuracy in percent, by radius:"
+GAPS = "From certified to empirical accuracy in percent, and the gap between the two, by radius:"
 INSIDE = "Adversarial examples inside a certified radius:"
 
 MOST_INSIDE = 100
@@ -238,7 +238,7 @@ def _gaps(runs: Sequence[AttackedRun], radii: Sequence[float]) -> Grid:
         empirical = empirical_share(run.images, radii)
         for low, high in zip(certified, empirical, strict=True):
             gap = float(high - low)
-            text = f"{100 * low:.1f} to {100 * high:.1f} (gap {100 * gap:.1f})"
+            text = f"{100 * low:.1f}–{100 * high:.1f} ({100 * gap:.1f})"
             cells.append(Cell(gap, text=text))
         rows.append(Row(cells=tuple(cells)))
     title = "Certified to empirical accuracy (%) by radius"

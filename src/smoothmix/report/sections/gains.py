@@ -65,8 +65,8 @@ def _by_third(comparison: Comparison) -> Table | None:
         return None
     columns = [
         Column(name="Model", key="model"),
-        Column(name="σ", key="sigma"),
         Column(name="Baseline", key="baseline"),
+        Column(name="σ", key="sigma"),
     ]
     for third in THIRDS:
         columns.append(Column(name=f"ACR, {third}", key=f"acr_{third}"))
@@ -83,8 +83,8 @@ def _gain_row(measured: Measured, baseline: Measured, gain: Gain) -> Row:
     # The sigma has a column of its own; a baseline of another one keeps it in its name.
     cells = [
         Cell(base_name(measured.name, sigma)),
-        Cell(sigma, "g"),
         Cell(base_name(baseline.name, sigma)),
+        Cell(sigma, "g"),
     ]
     for value in gain.acr:
         cells.append(Cell(value, text=number(value)))
