@@ -1,4 +1,8 @@
-"""`make bench`: all benchmarks in one table, printed and saved in results/ as JSON and text."""
+"""`make bench`: all benchmarks in one table, printed and saved in results/ as JSON and text.
+
+All of it takes a quarter of an hour. `--part` measures some parts and keeps the other lines that
+are saved, so that a busy machine need not be kept quiet for so long at once.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import json
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -22,11 +26,26 @@ DRAWS_PER_IMAGE = 100_100
 """n0 + n of the paper."""
 
 
+DRAWS = "draws"
+"""The part that needs no quiet machine: how many draws mode anytime saves."""
+
+
+def part_names() -> list[str]:
+    """What `--part` takes: certification by network, each training step, and the draws."""
+    return [*certification.SHAPES, *training_step.CASES, DRAWS]
+
+
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--threads", type=int, nargs="+", default=[1, 2], help="measure on so many threads (1 2)"
+    )
+    parser.add_argument(
+        "--part",
+        nargs="+",
+        choices=part_names(),
+        help="measure these parts alone, and keep the other lines in the folder --out",
     )
     parser.add_argument(
         "--logs", type=Path, default=LOGS, help="the published logs, mnist-logs.tar.xz"
@@ -42,44 +61,105 @@ def main() -> None:
     parser.add_argument(
         "--cpu-time",
         action="store_true",
-        help="certification by seconds of the processor, for a machine that does other things too",
+        help="by seconds of the processor, for a machine that does other things too",
     )
     options = parser.parse_args()
-    machine = f"torch {torch.__version__}, {processor()}, {torch.backends.cpu.get_cpu_capability()}"
+    clock = "seconds of the processor" if options.cpu_time else "seconds of the clock"
+    machine = (
+        f"torch {torch.__version__}, {processor()}, {torch.backends.cpu.get_cpu_capability()}, "
+        f"{clock}"
+    )
     print(machine, flush=True)
-    lines = []
-    for line in measured(options.threads, compiled=options.compiled, cpu_time=options.cpu_time):
+    results = Results(machine=machine)
+    if options.part:
+        results = saved_results(options.out, machine)
+    parts = options.part or part_names()
+    for line in measured(
+        parts, options.threads, compiled=options.compiled, cpu_time=options.cpu_time
+    ):
         print(
             f"{line.what:28} {line.network:15} {line.way:29} {line.threads} threads {speed(line)}",
             flush=True,
         )
-        lines.append(line)
-    saved = draws_saved(options.logs)
-    text = markdown(machine, lines, saved)
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "speed.md").write_text(text)
-    found = {
-        "machine": machine,
-        "speed": [asdict(x) for x in lines],
-        "anytime": [asdict(x) for x in saved],
-    }
-    (options.out / "speed.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\n{text}\nsaved as {options.out / 'speed.md'} and speed.json")
+        results.add(line)
+    if DRAWS in parts:
+        results.saved = draws_saved(options.logs)
+    results.write(options.out)
+    print(f"\n{results.markdown()}\nsaved as {options.out / 'speed.md'} and speed.json")
 
 
-def measured(threads: Sequence[int], *, compiled: bool, cpu_time: bool) -> Iterator[Line]:
+@dataclass
+class Results:
+    """What was measured on one machine."""
+
+    machine: str
+    lines: list[Line] = field(default_factory=list)
+    saved: list[Saved] = field(default_factory=list)
+
+    def add(self, line: Line) -> None:
+        """Add a line, in place of an earlier measurement of the same."""
+        self.lines = [other for other in self.lines if other.subject != line.subject]
+        self.lines.append(line)
+
+    def in_order(self) -> list[Line]:
+        """The lines by threads and part; those of one part as they were measured."""
+        names = part_names()
+
+        def place(line: Line) -> tuple[int, int]:
+            part = line.network if line.what == certification.WHAT else line.what
+            return line.threads, names.index(part)
+
+        return sorted(self.lines, key=place)
+
+    def markdown(self) -> str:
+        """All tables."""
+        return markdown(self.machine, self.in_order(), self.saved)
+
+    def write(self, folder: Path) -> None:
+        """Save the tables, and their numbers as JSON."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "speed.md").write_text(self.markdown())
+        found = {
+            "machine": self.machine,
+            "speed": [asdict(x) for x in self.in_order()],
+            "anytime": [asdict(x) for x in self.saved],
+        }
+        (folder / "speed.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def saved_results(folder: Path, machine: str) -> Results:
+    """What is saved in a folder, if it is of this machine; else nothing, and a line says so."""
+    path = folder / "speed.json"
+    if not path.exists():
+        return Results(machine=machine)
+    found = json.loads(path.read_text())
+    if found["machine"] != machine:
+        print(f"{path} is of another machine ({found['machine']}) and begins again", flush=True)
+        return Results(machine=machine)
+    return Results(
+        machine=machine,
+        lines=[Line(**line) for line in found["speed"]],
+        saved=[Saved(**saved) for saved in found["anytime"]],
+    )
+
+
+def measured(
+    parts: Sequence[str], threads: Sequence[int], *, compiled: bool, cpu_time: bool
+) -> Iterator[Line]:
     """Every line, as it is measured."""
     for count in threads:
         for network in certification.SHAPES:
-            yield from certification.measure(
-                network,
-                threads=count,
-                compiled=compiled,
-                toolbox_folder=toolbox.folder(),
-                cpu_time=cpu_time,
-            )
+            if network in parts:
+                yield from certification.measure(
+                    network,
+                    threads=count,
+                    compiled=compiled,
+                    toolbox_folder=toolbox.folder(),
+                    cpu_time=cpu_time,
+                )
         for name in training_step.CASES:
-            yield from training_step.measure(name, threads=count)
+            if name in parts:
+                yield from training_step.measure(name, threads=count, cpu_time=cpu_time)
 
 
 def draws_saved(archive: Path) -> list[Saved]:
@@ -141,15 +221,23 @@ def markdown(machine: str, lines: Sequence[Line], saved: Sequence[Saved]) -> str
 
 
 def bars(lines: Sequence[Line]) -> str:
-    """Certification with the plain install and the best engine, beside what is asked for."""
+    """Certification with the plain install and the best engine, and steps, beside the bars."""
     rows = [
         (
             "| certification of | precision | threads | plain install | best engine | engine "
-            f"| at least | times {toolbox.NAME} |"
+            f"| at least | times {toolbox.NAME}, batches of {' / '.join(map(str, toolbox.BATCHES))}"
+            " |"
         ),
         "|---|---|---|---|---|---|---|---|",
     ]
     for cells in certification.summary(lines):
+        rows.append(f"| {' | '.join(cells)} |")
+    rows += [
+        "",
+        "| step | network | precision | threads | ratio | at least |",
+        "|---|---|---|---|---|---|",
+    ]
+    for cells in training_step.summary(lines):
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

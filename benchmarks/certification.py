@@ -25,6 +25,7 @@ from smoothmix.inference.speed import Setup, all_setups
 from smoothmix.noise.streams import Domain
 
 SIGMA = 0.5
+WHAT = "certification"
 
 
 class FieldLeNet(nn.Module):
@@ -107,9 +108,9 @@ def ways(
     image, draws = image_of(network), DRAWS[network]
     found = {REFERENCE: lambda: reference_votes(theirs, image, draws)}
     if toolbox_folder is not None and toolbox.installed(toolbox_folder):
-        for batch in toolbox.batches():
+        for batch in toolbox.BATCHES:
             counting = toolbox.Counting(theirs, image, sigma=SIGMA, draws=draws, batch=batch)
-            found[f"{toolbox.NAME}, batches of {batch}, fp32"] = counting
+            found[f"{toolbox.name(batch)}, fp32"] = counting
     for setup in setups(compiled=compiled):
         found[name_of(setup)] = partial(_count, _Opened(ours, setup, image), draws)
     return found
@@ -176,7 +177,7 @@ def measure(
             made += toolbox.SELECTION_DRAWS
         lines.append(
             Line(
-                what="certification",
+                what=WHAT,
                 network=network,
                 way=name,
                 threads=threads,
@@ -201,11 +202,13 @@ def summary(lines: Sequence[Line]) -> list[tuple[str, ...]]:
             best = max(ours.values(), key=lambda line: line.ratio)
             plain = ours[name_of(Setup("auto", precision))]
             theirs = _by_way(lines, network, threads, "")
-            toolboxes = [x.rate for way, x in theirs.items() if way.startswith(toolbox.NAME)]
-            beside = f"{best.rate / max(toolboxes):.1f}" if toolboxes else ""
+            beside = []
+            for batch in toolbox.BATCHES:
+                if line := theirs.get(f"{toolbox.name(batch)}, fp32"):
+                    beside.append(f"{best.rate / line.rate:.1f}")
             rows.append(
                 (network, precision, str(threads), f"{plain.ratio:.2f}", f"{best.ratio:.2f}",
-                 best.way.split(", ")[1], f"{bar:.1f}", beside)
+                 best.way.split(", ")[1], f"{bar:.1f}", " / ".join(beside))
             )  # fmt: skip
     return rows
 
@@ -213,7 +216,7 @@ def summary(lines: Sequence[Line]) -> list[tuple[str, ...]]:
 def _by_way(lines: Sequence[Line], network: str, threads: int, ending: str) -> dict[str, Line]:
     found = {}
     for line in lines:
-        here = (line.what, line.network, line.threads) == ("certification", network, threads)
+        here = (line.what, line.network, line.threads) == (WHAT, network, threads)
         if here and line.way.endswith(ending):
             found[line.way] = line
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import invalidate_caches
@@ -23,6 +22,14 @@ MISSING = (NAME, "statsmodels", "patsy", "pandas", "packaging", "six", "python-d
 nothing of the environment, torch above all, is replaced."""
 
 SELECTION_DRAWS = 100
+
+BATCHES = (32, 256)
+"""Images per forward pass: the toolbox's default for certification, and ours, which is faster."""
+
+
+def name(batch: int) -> str:
+    """What the table calls the toolbox with batches of so many images."""
+    return f"{NAME}, batches of {batch}"
 
 
 def folder() -> Path:
@@ -88,8 +95,3 @@ class Counting:
             device_type="cpu",
         )
         return classifier, counts
-
-
-def batches() -> Sequence[int]:
-    """Images per forward pass: the toolbox's default for certification, and ours."""
-    return (32, 256)

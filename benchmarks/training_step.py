@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -185,6 +185,15 @@ CASES = {
 }
 
 
+BARS = {
+    ("SmoothMix step (m=4, T=8)", "fp32"): 2.6,
+    ("SmoothMix step (m=4, T=8)", "bf16"): 3.8,
+    ("SmoothMix step (m=2, T=4)", "fp32"): 2.0,
+    ("SmoothMix step (m=2, T=4)", "bf16"): 3.5,
+}
+"""How many times as fast as the reference a step is to be; bf16 by its instructions."""
+
+
 def our_loss(method: Method, model: nn.Module, batch: Batch) -> Tensor:
     """The step's loss by this package."""
     keep_freed_memory()  # as the command line does
@@ -245,7 +254,7 @@ def ways(name: str) -> dict[str, Callable[[], float]]:
     return {way: partial(step, batch) for way, step in steppers(case).items()}
 
 
-def measure(name: str, *, threads: int) -> list[Line]:
+def measure(name: str, *, threads: int, cpu_time: bool = False) -> list[Line]:
     """Images per second of each way, in turns, on so many threads."""
     case = CASES[name]
 
@@ -253,7 +262,9 @@ def measure(name: str, *, threads: int) -> list[Line]:
         if max(losses) - min(losses) > case.tolerance:
             raise AssertionError(f"the ways do not compute the same loss: {losses}")
 
-    medians = take_turns(partial(ways, name), case.repeats, threads=threads, check=check)
+    medians = take_turns(
+        partial(ways, name), case.repeats, threads=threads, check=check, cpu_time=cpu_time
+    )
     model = networks.build(case.network).eval()
     needed = case.passes * operations(lambda: model(torch.rand(1, *SHAPES[case.network])))
     return [
@@ -269,3 +280,14 @@ def measure(name: str, *, threads: int) -> list[Line]:
         )
         for way, seconds in medians.items()
     ]
+
+
+def summary(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+    """Per step and precision: how many times as fast as the reference, and the bar."""
+    rows: list[tuple[str, ...]] = []
+    for (what, precision), bar in BARS.items():
+        for line in lines:
+            if (line.what, line.way) == (what, f"smoothmix, {precision}"):
+                cells = (what, line.network, precision, str(line.threads))
+                rows.append((*cells, f"{line.ratio:.2f}", f"{bar:.1f}"))
+    return rows
