@@ -90,6 +90,38 @@ def test_frozen_weights_get_no_gradient_and_the_input_gets_the_same():
     )
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [(20, 50), (5, 16), (40, 7)])
+def test_in_bf16_padded_channels_give_the_same_bits(channels, stride):
+    """A run that began with PyTorch's own gradients resumes with these."""
+    torch.manual_seed(0)
+    inputs, outputs = channels
+    x = torch.randn(9, inputs, 12, 12).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(outputs, inputs, 5, 5).contiguous(memory_format=torch.channels_last)
+    bias = torch.randn(outputs)
+    found = []
+    for mode in (FastConvolutions(frozen_weights=True), None):
+        with torch.autocast("cpu", torch.bfloat16):
+            found.append(gradients(x, weight, bias, stride, 1, mode))
+    (padded, frozen, _), (plain, _, _) = found
+    assert frozen is None
+    assert torch.equal(padded, plain)
+
+
+def test_in_bf16_an_attack_is_faster_and_weights_that_learn_stay_with_pytorch():
+    x = torch.randn(2, 20, 8, 8, requires_grad=True)
+    weight = torch.randn(5, 20, 3, 3, requires_grad=True)
+    names = []
+    for frozen in (True, False):
+        mode = FastConvolutions(frozen_weights=frozen)
+        with mode, torch.autocast("cpu", torch.bfloat16):
+            out = torch.nn.functional.conv2d(x, weight)
+        assert out.dtype == torch.bfloat16
+        names.append(type(out.grad_fn).__name__)
+    assert "_Convolution" in names[0]
+    assert "_Convolution" not in names[1]
+
+
 @pytest.mark.parametrize(
     "change", ["groups", "dilation", "same", "double", "no gradient", "autocast"]
 )
@@ -136,3 +168,19 @@ def test_the_switch_leaves_convolutions_to_pytorch(monkeypatch):
         found[plain] = torch.autograd.grad(loss, list(model.parameters()))
     for fast, plain in zip(found["0"], found["1"], strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-3, atol=1e-4)
+
+
+def test_in_bf16_the_switch_changes_no_bit(monkeypatch):
+    torch.manual_seed(0)
+    model = build("lenet").to(memory_format=torch.channels_last)
+    x, y = torch.rand(8, 1, 28, 28), torch.arange(8)
+    method = sm.SmoothMix(sigma=0.5, copies=2, steps=2)
+    noise, mix = 0.5 * torch.randn(2, *x.shape), torch.linspace(0, 0.5, 8)
+    found = {}
+    for plain in ("0", "1"):
+        monkeypatch.setenv("SMOOTHMIX_PLAIN_GRADIENTS", plain)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = method.loss(model, x, y, epoch=20, noise=noise, mix=mix).total
+        found[plain] = torch.autograd.grad(loss, list(model.parameters()))
+    for fast, plain in zip(found["0"], found["1"], strict=True):
+        assert torch.equal(fast, plain)
