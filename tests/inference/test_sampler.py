@@ -15,8 +15,9 @@ from torch import nn
 from smoothmix.certify.smoothed import Smoothed
 from smoothmix.config import EngineName, Precision
 from smoothmix.errors import SmoothmixError, UsageError
+from smoothmix.inference import sampler as sampling
 from smoothmix.inference.guards import check_images, doubts
-from smoothmix.inference.sampler import Sampler
+from smoothmix.inference.sampler import ImageDraws, Sampler
 from smoothmix.networks.modes import eval_mode
 from smoothmix.networks.noisy import noisy_logits
 from smoothmix.noise import streams as randomness
@@ -100,6 +101,64 @@ def test_another_batch_size_sees_the_same_noise(batch: int) -> None:
         all_votes([0, 1, 2], batch=batch).values(), all_votes([0, 1, 2]).values(), strict=True
     ):
         assert np.abs(np.subtract(votes, reference)).sum() <= 2
+
+
+class RecordsSizes(nn.Module):
+    """Records how many images each forward pass has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = small_convnet()
+        self.sizes: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sizes.append(len(x))
+        logits: torch.Tensor = self.network(x)
+        return logits
+
+    def __deepcopy__(self, memo: object) -> RecordsSizes:
+        # All threads record in one place.
+        return self
+
+
+def test_noise_of_several_batches_at_once_changes_no_vote_and_no_forward_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {}
+    for at_once in (sampling.NUMBERS_AT_ONCE, 0):
+        monkeypatch.setattr(sampling, "NUMBERS_AT_ONCE", at_once)
+        model = RecordsSizes()
+        seen: list[int] = []
+
+        def on_batch(counts: np.ndarray, seen: list[int] = seen) -> bool:
+            seen.append(int(counts.sum()))
+            return False
+
+        with sampler(model, batch=16) as counting:
+            tasks = _tasks(counting, 1000)
+            model.sizes.clear()
+            votes = counting.votes(IMAGES[1], 1, Domain.ESTIMATION, stop=1000, on_batch=on_batch)
+        found[at_once] = votes.tolist(), seen, sorted(model.sizes)
+        # 63 batches, of which the last one is not full.
+        assert (tasks < 63) == (at_once > 0)
+        assert tasks >= min(63, sampling.TASKS_PER_THREAD * counting.threads)
+        assert seen == [*range(16, 1000, 16), 1000]
+        assert sorted(model.sizes) == [8] + 62 * [16]
+    first, second = found.values()
+    assert first == second
+
+
+def test_large_images_and_forward_passes_that_cut_batches_are_drawn_batch_by_batch() -> None:
+    with sampler(batch=16) as counting:
+        large = replace(counting, batch=2**12)
+        assert _tasks(large, 2**16) == 16
+        cut = replace(counting, network=replace(counting.network, microbatch=12))
+        assert _tasks(cut, 1000) == 63
+
+
+def _tasks(counting: Sampler, stop: int) -> int:
+    draws = ImageDraws(image=IMAGES[1], index=1, domain=Domain.ESTIMATION, start=0, stop=stop)
+    return len(list(counting._groups([draws])))
 
 
 def test_more_draws_begin_with_the_same_draws() -> None:

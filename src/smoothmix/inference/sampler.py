@@ -22,6 +22,16 @@ from smoothmix.inference.prepared import PreparedNetwork
 from smoothmix.noise import GAUSSIAN, Domain, DrawRange, Noise
 from smoothmix.noise.streams import DRAWS_PER_STREAM
 
+NUMBERS_AT_ONCE = 2**21
+"""Pixels whose noise one thread draws at a time, for several batches of small images.
+
+After each forward pass, little of what the noise needs is left in the cache: for images of 28x28
+pixels, the noise of ten batches at once takes two thirds of the time.
+"""
+
+TASKS_PER_THREAD = 4
+"""Least tasks per thread in a tally."""
+
 OnBatch = Callable[[NDArray[np.int64]], object]
 """Gets the votes so far; if it returns true, no further batch is started."""
 
@@ -117,21 +127,23 @@ class Sampler:
         """
         self.require_own_process()
         images = [draws.image.detach().resolve_neg().to("cpu", torch.float32) for draws in ranges]
-        batches = list(self._batches(ranges))
+        groups = list(self._groups(ranges))
 
-        def count(batch: _Batch) -> NDArray[np.int64]:
-            return self._batch_votes(images[batch.row], ranges[batch.row], batch.start, batch.stop)
+        def count(group: _Draws) -> Sequence[NDArray[np.int64]]:
+            image = images[group.row]
+            return self._votes_by_batch(image, ranges[group.row], group.start, group.stop)
 
         counts = np.zeros((len(ranges), self.num_classes + 1), dtype=np.int64)
-        futures = [self.workers.submit(count, batch) for batch in batches]
+        futures = [self.workers.submit(count, group) for group in groups]
         try:
-            for batch, future in zip(batches, futures, strict=True):
+            for group, future in zip(groups, futures, strict=True):
                 if future.cancelled():
                     break
-                counts[batch.row] += future.result()
-                if on_batch(counts):
-                    # Batches start in order, so all that are cancelled come after this one.
-                    _cancel(futures)
+                for votes in future.result():
+                    counts[group.row] += votes
+                    if on_batch(counts):
+                        # Groups start in order, so all that are cancelled come after this one.
+                        _cancel(futures)
         finally:
             _cancel(futures)
         return counts
@@ -155,14 +167,14 @@ class Sampler:
         """
         image = draws.image.detach().to("cpu", torch.float32)
 
-        def count(batch: _Batch) -> NDArray[np.int64]:
+        def count(batch: _Draws) -> NDArray[np.int64]:
             ties = np.zeros((2, self.num_classes + 1), dtype=np.int64)
             for start, stop in self._pieces(batch.start, batch.stop):
                 ties += self._piece_ties(image, draws, start, stop, tolerance)
             return ties
 
         ties = np.zeros((2, self.num_classes + 1), dtype=np.int64)
-        for found in self.workers.map(count, self._batches([draws])):
+        for found in self.workers.map(count, _cut([draws], self.batch)):
             ties += found
         return ties
 
@@ -183,10 +195,29 @@ class Sampler:
                 "themselves)"
             )
 
-    def _batches(self, ranges: Sequence[ImageDraws]) -> Iterator[_Batch]:
-        for row, draws in enumerate(ranges):
-            for start in range(draws.start, draws.stop, self.batch):
-                yield _Batch(row, start, min(start + self.batch, draws.stop))
+    def _groups(self, ranges: Sequence[ImageDraws]) -> Iterator[_Draws]:
+        """The draws of each task: one batch, or several of small images."""
+        batches = list(_cut(ranges, self.batch))
+        # Each thread gets several tasks, so that all end at about the same time.
+        most = len(batches) // (TASKS_PER_THREAD * self.threads)
+        largest = max((draws.image.numel() for draws in ranges), default=1)
+        fitting = NUMBERS_AT_ONCE // (self.batch * max(1, largest))
+        # Forward passes are cut as they would be anyway only where they fill whole batches.
+        if self.device.type != "cpu" or self.batch % self.network.microbatch:
+            fitting = 1
+        return _cut(ranges, self.batch * max(1, min(most, fitting)))
+
+    def _votes_by_batch(
+        self, image: Tensor, draws: ImageDraws, start: int, stop: int
+    ) -> list[NDArray[np.int64]]:
+        """The votes of each batch of some draws, whose noise is drawn at once if these are many."""
+        if stop - start <= self.batch:
+            return [self._batch_votes(image, draws, start, stop)]
+        classes = self._classes(image, draws, start, stop)
+        votes = []
+        for first in range(0, len(classes), self.batch):
+            votes.append(self._counted(classes[first : first + self.batch]))
+        return votes
 
     def _batch_votes(
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
@@ -207,10 +238,19 @@ class Sampler:
     def _piece_votes(
         self, image: Tensor, draws: ImageDraws, start: int, stop: int
     ) -> NDArray[np.int64]:
+        return self._counted(self._classes(image, draws, start, stop))
+
+    def _classes(
+        self, image: Tensor, draws: ImageDraws, start: int, stop: int
+    ) -> NDArray[np.int64]:
+        """The class of each draw; `num_classes` where it votes for nobody."""
         logits, ambiguous = self._piece_logits(image, draws, start, stop)
-        classes = logits.argmax(1).cpu().numpy()
+        classes: NDArray[np.int64] = logits.argmax(1).cpu().numpy()
         # Their random bits do not determine their pixels: they vote for nobody.
         classes[ambiguous] = self.num_classes
+        return classes
+
+    def _counted(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.bincount(classes, minlength=self.num_classes + 1)
 
     def _piece_ties(
@@ -266,15 +306,22 @@ class Sampler:
         return logits
 
 
-class _Batch(NamedTuple):
-    """Draws of one row of the tally that go through the network at once."""
+class _Draws(NamedTuple):
+    """Draws of one row of the tally that one thread makes in one go."""
 
     row: int
     start: int
     stop: int
 
 
-def _cancel(futures: Sequence[Future[NDArray[np.int64]]]) -> None:
+def _cut(ranges: Sequence[ImageDraws], size: int) -> Iterator[_Draws]:
+    """The draws of all ranges, at most `size` of one range at a time."""
+    for row, draws in enumerate(ranges):
+        for start in range(draws.start, draws.stop, size):
+            yield _Draws(row, start, min(start + size, draws.stop))
+
+
+def _cancel(futures: Sequence[Future[Sequence[NDArray[np.int64]]]]) -> None:
     """Cancel what no thread has started, from the end: a free thread takes the first of them."""
     for future in reversed(futures):
         future.cancel()
