@@ -184,7 +184,7 @@ def measure(
                 rate=made / seconds,
                 unit="draws",
                 ratio=made / draws * medians[REFERENCE] / seconds,
-                floor=matmul_speed(name[-4:], threads) / per_draw,
+                floor=matmul_speed(name[-4:], threads, cpu_time=cpu_time) / per_draw,
             )
         )
     return lines

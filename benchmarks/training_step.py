@@ -276,7 +276,7 @@ def measure(name: str, *, threads: int, cpu_time: bool = False) -> list[Line]:
             rate=case.images / seconds,
             unit="images",
             ratio=medians[REFERENCE] / seconds,
-            floor=matmul_speed(way[-4:], threads) / needed,
+            floor=matmul_speed(way[-4:], threads, cpu_time=cpu_time) / needed,
         )
         for way, seconds in medians.items()
     ]
