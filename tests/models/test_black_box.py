@@ -72,6 +72,14 @@ def test_a_classifier_of_scikit_learn_is_certified_on_digits() -> None:
     assert certified.squared is not None
 
 
+def test_a_function_has_no_gradient() -> None:
+    model = BlackBox(brighter_half, num_classes=2)
+    with pytest.raises(sm.SmoothmixError, match="gives outputs and no gradients"):
+        model(some_images(1).requires_grad_())
+    with torch.inference_mode():
+        assert model(some_images(1)).shape == (1, 2)
+
+
 def test_torch_functions_batches_and_threads_change_no_vote() -> None:
     def in_torch(images: torch.Tensor) -> torch.Tensor:
         assert isinstance(images, torch.Tensor)

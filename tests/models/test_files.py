@@ -185,6 +185,16 @@ def test_what_is_no_onnx_file_is_refused(tmp_path: Path) -> None:
         models.load(str(tmp_path / "empty.onnx"))
 
 
+def test_what_needs_gradients_refuses_an_onnx_file(
+    exported: Path, tmp_path: Path, smoothmix: Run
+) -> None:
+    own = ("--model", exported, "--sigma", SIGMA, "--data", "sample", "--max", 1)
+    for command in (("attack",), ("study", "mixing")):
+        done = smoothmix(*command, *own)
+        assert done.code == 2
+        assert "gives outputs and no gradients" in done.err
+
+
 def test_the_command_certifies_an_onnx_file_and_resumes_only_with_the_same(
     exported: Path, tmp_path: Path, smoothmix: Run
 ) -> None:

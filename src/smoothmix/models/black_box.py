@@ -13,7 +13,7 @@ from torch import Tensor
 from smoothmix._io.text import counted
 from smoothmix.config import require, require_whole
 from smoothmix.errors import UsageError, shown
-from smoothmix.models.outside import OutsideModule, Shared
+from smoothmix.models.outside import OutsideModule, Shared, require_no_gradient
 
 Arrays = Literal["numpy", "torch"]
 """What a function gets its images as."""
@@ -60,6 +60,7 @@ class BlackBox(OutsideModule):
         self._function = Shared(labels_of)
 
     def forward(self, images: Tensor) -> Tensor:
+        require_no_gradient(images)
         batch: object = images
         if self.arrays == "numpy":
             batch = images.cpu().numpy()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from smoothmix.errors import CheckpointError, UsageError, shown
 from smoothmix.models.extras import import_extra
-from smoothmix.models.outside import OutsideModule, Shared
+from smoothmix.models.outside import OutsideModule, Shared, require_no_gradient
 
 Layout = Literal["nchw", "nhwc"]
 """The order of the dimensions of a batch: channels before or after height and width."""
@@ -61,6 +61,7 @@ class OnnxNetwork(OutsideModule):
         )
 
     def forward(self, images: Tensor) -> Any:
+        require_no_gradient(images)
         if self.layout == "nhwc":
             images = images.permute(0, 2, 3, 1)
         # In one piece, which a permuted tensor is not, and of the type that the file wants.

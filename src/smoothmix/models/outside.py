@@ -9,6 +9,8 @@ from typing import ClassVar, Generic, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from smoothmix.errors import UsageError
+
 T = TypeVar("T")
 
 
@@ -54,6 +56,15 @@ class Shared(Generic[T]):
     # Copies of a network are made for each thread; this part of them stays one.
     def __deepcopy__(self, memo: dict[int, object]) -> Shared[T]:
         return self
+
+
+def require_no_gradient(images: Tensor) -> None:
+    """Refuse images whose gradient is wanted: outside of torch there is none."""
+    if torch.is_grad_enabled() and images.requires_grad:
+        raise UsageError(
+            "this classifier gives outputs and no gradients, as ONNX files and functions do: "
+            "attacks, their studies and training need a network of torch"
+        )
 
 
 def outside_parts(model: nn.Module) -> Iterator[OutsideModule]:
