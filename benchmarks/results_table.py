@@ -30,7 +30,9 @@ RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
 PUBLISHED = RESULTS / "published.tsv.xz"
 SKIP = 20
 RADII = [0.25 * i for i in range(12)]
-"""Of the paper's table."""
+"""Of the paper's table for MNIST."""
+CIFAR_RADII = [0.25 * i for i in range(8)]
+"""Of the paper's table for CIFAR-10."""
 GRID_FILE = "certificates-grid.tsv.xz"
 """The same images of a run certified with grid noise, beside those with Gaussian noise."""
 
@@ -50,12 +52,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.published:
         keep_published(options.published)
-    every, published = runs(), load_published(PUBLISHED)
+    mnist, published = runs("mnist"), load_published(PUBLISHED)
     now = page = PAGE.read_text()
     for name, text in {
-        "ACR": table(every, published),
-        "accuracy": accuracy_table(every, published),
-        "grid": grid_table(every),
+        "ACR": table(mnist, published),
+        "accuracy": accuracy_table(mnist, published),
+        "grid": grid_table(mnist),
+        "CIFAR-10": cifar_table(runs("cifar10")),
     }.items():
         print(text)
         page = put(page, name, text)
@@ -83,15 +86,16 @@ def keep_published(folder: Path) -> None:
     save_published(PUBLISHED, rows, skip=SKIP)
 
 
-def runs() -> list[Measured]:
-    """Our runs, by sigma and name."""
+def runs(data: str) -> list[Measured]:
+    """Our runs on a data set, by sigma and name."""
     folders = [path for path in sorted(RESULTS.iterdir()) if RunFolder(path).config.exists()]
-    return [measure(path) for path in folders if any(path.glob("certificates.tsv*"))]
+    certified = [measure(path) for path in folders if any(path.glob("certificates.tsv*"))]
+    return [run for run in certified if _config(run).data == data]
 
 
 def table(every: Sequence[Measured], published: Published) -> str:
     """ACR: a line for each run."""
-    gaussian = {run.sigma: run for run in every if _config(run).method["name"] == "gaussian"}
+    gaussian = _gaussian_by_sigma(every)
     titles = [
         "run",
         "epochs",
@@ -159,9 +163,54 @@ def _grid_line(gaussian: Measured, grid: Measured) -> str:
     )
 
 
+def cifar_table(every: Sequence[Measured]) -> str:
+    """CIFAR-10: ACR and certified accuracy of each run, and the paper's row below it."""
+    gaussian = _gaussian_by_sigma(every)
+    radii = [f"{r:.2f}" for r in CIFAR_RADII]
+    titles = ["run", "epochs", "images", "ACR", "above our Gaussian (95 %)", *radii]
+    lines = []
+    for run in every:
+        epochs = _config(run).recipe.epochs
+        above = _above(run, gaussian[run.sigma])
+        start = [run.name, str(epochs), str(len(run)), f"{run.counted.mean():.4f}", above]
+        reached = [r for r in CIFAR_RADII if r <= (run.largest_radius or r)]
+        shares = [f"{100 * share:.1f}" for share in run.accuracy_at(reached)]
+        lines.append(_row([*start, *shares], len(titles)))
+        lines.extend(_paper_row(run.name, len(titles)))
+    return _markdown(titles, lines)
+
+
+def _paper_row(run: str, width: int) -> list[str]:
+    """The row of the paper that a run's name belongs to, if there is one."""
+    preset = run.replace("-", "/", 2)
+    if preset not in presets.names("cifar10"):
+        return []
+    found = presets.get(preset)
+    assert found.published is not None
+    epochs = str(found.config.recipe.epochs)
+    start = ["the paper's, ResNet-110", epochs, "10,000", f"{found.published.acr:.3f}", ""]
+    shares = [f"{share:.1f}" for share in found.published.accuracy.values()]
+    return [_row([*start, *shares], width)]
+
+
+def _gaussian_by_sigma(every: Sequence[Measured]) -> dict[float, Measured]:
+    return {run.sigma: run for run in every if _config(run).method["name"] == "gaussian"}
+
+
+def _above(run: Measured, gaussian: Measured) -> str:
+    """A run's ACR minus that of Gaussian training, paired by image; empty for Gaussian training."""
+    if gaussian is run:
+        return ""
+    return _signed(intervals.mean(differences_by_image(run, gaussian)))
+
+
+def _row(cells: Sequence[str], width: int) -> str:
+    return f"| {' | '.join([*cells, *[''] * (width - len(cells))])} |"
+
+
 def _shares(name: str, shares: Iterable[float]) -> str:
     cells = [f"{100 * share:.1f}" for share in shares]
-    return f"| {' | '.join([name, *cells, *[''] * (len(RADII) - len(cells))])} |"
+    return _row([name, *cells], 1 + len(RADII))
 
 
 def _markdown(titles: Sequence[str], lines: Sequence[str]) -> str:
@@ -177,7 +226,7 @@ def _line(run: Measured, gaussian: Measured, found: PublishedComparison | None) 
     recipe = _config(run).recipe
     ours, baseline = run.as_in_the_paper(), gaussian.as_in_the_paper()
     acr = ours.counted.mean()
-    above = "" if gaussian is run else _signed(intervals.mean(differences_by_image(ours, baseline)))
+    above = "" if gaussian is run else _above(ours, baseline)
     start = f"| {run.name} | {recipe.epochs} | {acr:.4f} | {above} "
     if found is None:
         return f"{start}| no published row | | | | | |"
