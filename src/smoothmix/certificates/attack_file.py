@@ -97,7 +97,7 @@ class SearchSettings:
     """Steps of each PGD and of DDN."""
 
     radii: int = 8
-    """How many radii PGD tries: first doubled, then bisected."""
+    """Most radii that PGD tries, each larger than the one before, until it succeeds."""
 
     rounds: int = 40
     """Most attempts to shrink the distance along the boundary."""
