@@ -7,14 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import smoothmix as sm
 from smoothmix import certificates, data
+from smoothmix.analysis.robustness import attacked_images
+from smoothmix.certificates.attack_file import attacks_beside
 from smoothmix.config import RunConfig
 from smoothmix.runs import zoo
 from smoothmix.runs.load import load_run
+from smoothmix.stats.binomial import predicted
 from tests.conftest import ROOT, Run
 
 RESULTS = ROOT / "results"
@@ -90,3 +94,22 @@ def test_one_image_can_be_certified_again_as_the_page_says(
         expected.selection_counts,
         expected.radius,
     )
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/attacks.tsv")), ids=lambda p: p.parent.name)
+def test_no_committed_adversarial_example_lies_inside_a_certified_radius(path: Path) -> None:
+    file = certificates.read(path.parent)
+    attacks = attacks_beside(file.path, file.settings)
+    assert attacks is not None
+    found = attacked_images(file.rows, attacks.rows)
+    assert len(found) == len(attacks.rows) > 0
+    assert not any(each.contradiction for each in found)
+    alpha = attacks.settings.search.alpha_per_test
+    for each in found:
+        row = each.attack
+        if row.adversarial is None:
+            continue
+        # The votes decide for the other class by the test of `predict`.
+        votes = np.zeros(attacks.settings.num_classes, dtype=np.int64)
+        votes[list(row.votes)] = list(row.votes.values())
+        assert int(predicted(votes, alpha=alpha)[0]) == row.adversarial != row.before
