@@ -119,6 +119,10 @@ def test_the_page_tells_which_runs_were_not_attacked(tmp_path: Path) -> None:
     section = attacks(comparison)
     assert section is not None
     assert [entry.remark for entry in section.legend] == ["", "not attacked"]
+    many = [certified(tmp_path / f"other {number}") for number in range(4)]
+    section = section_of(*many, first)
+    assert [(entry.run, entry.remark) for entry in section.legend] == [(4, "")]
+    assert section.text.endswith("4 other models were not attacked.")
     page = render(make_page(comparison))
     assert "Certificates beside attacks" in page
     assert "allowed by alpha" in page

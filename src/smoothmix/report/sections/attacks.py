@@ -32,6 +32,9 @@ POINTS = "Each point is an image: no point may lie below the line, where distanc
 GAPS = "From certified to empirical accuracy in percent, and the gap between the two, by radius:"
 INSIDE = "Adversarial examples inside a certified radius:"
 
+MOST_OTHERS = 3
+"""Models that are named though they were not attacked; of more their number is told."""
+
 MOST_INSIDE = 100
 """Rows of the table of adversarial examples inside certified radii."""
 
@@ -61,22 +64,28 @@ def attacks(comparison: Comparison) -> Section | None:
     """The certified and the empirical curve of each run that was attacked, image by image."""
     found = []
     legend = []
+    others = []
     for position, measured in enumerate(comparison.measured):
         run = _attacked_run(position, measured)
         if run is None:
-            legend.append(LegendEntry(run=position, remark="not attacked"))
+            others.append(LegendEntry(run=position, remark="not attacked"))
             continue
         found.append(run)
         legend.append(LegendEntry(run=position))
     if not found:
         return None
+    # Few runs are attacked, and the names of all others would hide theirs.
+    text = TEXT
+    if len(others) > MOST_OTHERS:
+        text += f" {len(others)} other models were not attacked."
+        others = []
     end = _end(found)
     return Section(
         id="attacks",
         title="Certificates beside attacks",
         short_title="Attacks",
-        text=TEXT,
-        legend=legend,
+        text=text,
+        legend=[*legend, *others],
         charts=[_curves(found, end), _points(found, end)],
         tables=_tables(found, comparison.radii),
         needs_scripts=True,
