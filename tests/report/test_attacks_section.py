@@ -102,7 +102,10 @@ def test_examples_inside_a_certified_radius_are_counted_and_shown(tmp_path: Path
     assert len(tables[2].grid.rows) == expected
 
 
-@pytest.mark.parametrize("other", [{"model_hash": "0" * 64}, {"sigma": 9.0}, {"split": "train"}])
+@pytest.mark.parametrize(
+    "other",
+    [{"model_hash": "0" * 64}, {"sigma": 9.0}, {"split": "train"}, {"precision": "bf16"}],
+)
 def test_attacks_on_another_classifier_are_not_shown(
     other: dict[str, object], tmp_path: Path
 ) -> None:

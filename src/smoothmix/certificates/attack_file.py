@@ -197,6 +197,8 @@ class AttackSettings:
             certification.sigma,
             certification.noise.name,
             levels,
+            # Near its boundary the network may answer differently in another precision.
+            certification.precision,
         )
         attacked = (
             self.model_hash,
@@ -205,6 +207,7 @@ class AttackSettings:
             self.sigma,
             self.noise,
             self.levels,
+            self.precision,
         )
         return certified == attacked
 
