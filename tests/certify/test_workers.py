@@ -354,6 +354,7 @@ class TestLaunchers:
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert names == {
             "table.md",
+            "table.toml",
             "table.tex",
             "table.csv",
             "table.json",
