@@ -51,6 +51,8 @@ from smoothmix.errors import DataError, SmoothmixError
 from smoothmix.networks import import_checkpoint, load_weights
 from smoothmix.report.leaderboard.files import find
 from smoothmix.report.sections import read_section
+from smoothmix.reproduce.published_runs import COLUMNS as PUBLISHED_COLUMNS
+from smoothmix.reproduce.published_runs import load_published
 from smoothmix.serve.images import prepare_image
 from smoothmix.training.checkpoint import load_state
 from tests.helpers.certificates import COHEN_HEADER, our_file, zipped
@@ -333,6 +335,12 @@ baseline = true
 
 
 @cache
+def published_runs() -> Sequence[bytes]:
+    rows = "mnist/0.50/gaussian\t1\t0\t7\t7\t1.52\nmnist/0.50/gaussian\t1\t5\t2\t-1\t0.0\n"
+    return [("\t".join(PUBLISHED_COLUMNS) + "\n" + rows).encode()]
+
+
+@cache
 def log_archives() -> Sequence[bytes]:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -461,6 +469,12 @@ TARGETS = {
     "secret-seed": Target("c.secret-seed", secret_seeds, read_secret_seed),
     "list-of-runs": Target("runs.toml", lambda: [LIST_OF_RUNS], read_sources),
     "log-archive": Target("logs.tar.gz", log_archives, read_leaderboard, gzip.compress),
+    "published-runs": Target(
+        "published.tsv.xz",
+        published_runs,
+        load_published,
+        lambda data: lzma.compress(data, preset=0),
+    ),
     "image-list": Target("list.txt", lambda: [b"list.txt\n  list.txt\n\n"], read_image_list),
     "served-image": Target("body", images, read_served_image),
     "idx": Target("train-images", lambda: [IDX], read_any_idx),

@@ -9,6 +9,7 @@ import csv
 import io
 import lzma
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from smoothmix._io.files import atomic_write
 from smoothmix._io.unpacking import UNPACK_ERRORS, read_unpacked
 from smoothmix.analysis import Estimate, Measured, mean, metrics, paper_rounded
-from smoothmix.errors import CertificateError, UsageError
+from smoothmix.errors import CertificateError, UsageError, shown
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,6 +32,17 @@ LARGEST_FILE = 64 * 2**20
 """Bytes that a file of published runs may unpack to."""
 
 COLUMNS = ("row", "seed", "idx", "label", "predict", "radius")
+
+
+LINE = re.compile(
+    r"([^\t\r]*)\t(\d{1,9})\t(\d{1,9})\t(\d{1,9})\t(-1|\d{1,9})"
+    r"\t(\d{1,9}(?:\.\d{1,9})?(?:e-\d\d)?)",
+    re.ASCII,
+)
+"""One line of such a file, with the radius as `:g` writes it."""
+
+Result = tuple[int, int, int, float]
+"""Image, label, prediction and radius."""
 
 
 @dataclass(frozen=True)
@@ -149,23 +161,31 @@ def save_published(path: Path, rows: Mapping[str, Sequence[Measured]], *, skip: 
 
 def load_published(path: Path) -> dict[str, list[PublishedRun]]:
     """The published runs in such a file, by the preset of their row."""
-    by_run: dict[tuple[str, int], list[tuple[int, int, int, float]]] = {}
+    by_run: dict[tuple[str, str], list[Result]] = {}
     try:
-        text = read_unpacked(path, LARGEST_FILE).decode()
-        lines = csv.reader(io.StringIO(text), delimiter="\t")
-        if tuple(next(lines, ())) != COLUMNS:
-            raise CertificateError(f"{path}: the columns must be {', '.join(COLUMNS)}")
-        for row, seed, idx, label, predict, radius in lines:
-            images = by_run.setdefault((row, int(seed)), [])
-            images.append((int(idx), int(label), int(predict), float(radius)))
-    except (*UNPACK_ERRORS, ValueError) as error:
-        raise CertificateError(f"{path}: cannot be read ({error})") from error
+        header, *lines = read_unpacked(path, LARGEST_FILE).decode().split("\n")
+    except (*UNPACK_ERRORS, UnicodeDecodeError) as error:
+        raise CertificateError(f"{path}: cannot be read ({shown(error, 200)})") from error
+    if tuple(header.split("\t")) != COLUMNS:
+        raise CertificateError(f"{path}: the columns must be {', '.join(COLUMNS)}")
+    for number, line in enumerate(lines, start=2):
+        # After the end of the last line.
+        if not line and number == len(lines) + 1:
+            break
+        match = LINE.fullmatch(line)
+        if match is None:
+            raise CertificateError(
+                f"{path}: line {number}: is no result of a published run: {shown(repr(line), 200)}"
+            )
+        row, seed, idx, label, predict, radius = match.groups()
+        images = by_run.setdefault((row, seed), [])
+        images.append((int(idx), int(label), int(predict), float(radius)))
     runs: dict[str, list[PublishedRun]] = {}
     for (row, _), images in by_run.items():
         runs.setdefault(row, []).append(_published_run(images))
     return runs
 
 
-def _published_run(images: Iterable[tuple[int, int, int, float]]) -> PublishedRun:
+def _published_run(images: Iterable[Result]) -> PublishedRun:
     idx, label, predict, radius = map(np.array, zip(*images, strict=True))
     return PublishedRun(idx, label, paper_rounded(radius) * (predict == label))
