@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -9,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from smoothmix import certificates, data
+from smoothmix.errors import DataError, SmoothmixError
 from tests.fuzz import run as fuzz_run
 from tests.helpers.fuzz_mutations import DAMAGES, mutate
 from tests.helpers.fuzz_targets import TARGETS, Target, check
@@ -29,6 +35,57 @@ def case(
 def test_what_is_damaged_was_whole(case: tuple[Target, Path]) -> None:
     target, folder = case
     assert check(target, target.wrap(target.seeds()[0]), folder) == "read"
+
+
+OPEN_NO_FILE = ("cifar-batch", "npz", "served-image", "log-archive")
+"""Readers that get bytes or an open file from their target, and the one that leaves pipes out."""
+
+
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in OPEN_NO_FILE])
+def test_a_named_pipe_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    """Opening one waits for its other end: a folder from somebody else may hold one."""
+    target = TARGETS[name]
+    target.beside(tmp_path / target.file)
+    os.mkfifo(tmp_path / target.file)
+    with time_limit_by_the_clock(2), pytest.raises(SmoothmixError):
+        target.read(tmp_path / target.file)
+
+
+def test_a_named_pipe_of_arrays_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.npz")
+    with time_limit_by_the_clock(2), pytest.raises(DataError, match="it is a pipe"):
+        data.load(f"npz:{tmp_path / 'a.npz'}")
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="there are no such names")
+def test_a_pipe_that_a_shell_makes_is_read() -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, TARGETS["log"].seeds()[0])
+    os.close(theirs)
+    try:
+        assert len(certificates.read(Path(f"/dev/fd/{ours}")).rows) == 3
+    finally:
+        os.close(ours)
+
+
+class WaitedTooLongError(BaseException):
+    """No reader takes this one for an error of its file, as it may take a TimeoutError."""
+
+
+@contextmanager
+def time_limit_by_the_clock(seconds: float) -> Iterator[None]:
+    """Raise in work that waits."""
+
+    def stop(*_: object) -> None:
+        raise WaitedTooLongError(f"more than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 # Each example is a stream of choices, so that a failure shrinks to the few damages that matter.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from smoothmix._io.temporary import temporary_beside
 from smoothmix.errors import SmoothmixError, UsageError
@@ -17,6 +19,16 @@ class FileTooLargeError(SmoothmixError):
 
     def __init__(self, path: Path, limit: int) -> None:
         super().__init__(f"{path}: holds more than {limit:,} bytes, too many for such a file")
+
+
+class NamedPipeError(OSError):
+    """What was to be read is a named pipe."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EINVAL, "it is a pipe, and only files are read")
+
+    def __str__(self) -> str:
+        return self.strerror or ""
 
 
 @contextmanager
@@ -75,10 +87,22 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
         temporary.write_bytes(data)
 
 
+def open_to_read(path: Path) -> BinaryIO:
+    """The file, opened to read bytes; a named pipe is refused with an `OSError`.
+
+    Opening a pipe waits for its other end: one in a folder from somebody else would hang whoever
+    reads it. Those that a shell makes, as in `<(...)`, are open at the other end already.
+    """
+    made_by_shell = path.parts[:2] in (("/", "dev"), ("/", "proc"))
+    if path.is_fifo() and not made_by_shell:
+        raise NamedPipeError
+    return path.open("rb")
+
+
 def read_limited(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises `FileTooLargeError` if there are more than `limit`."""
     # The size is not asked for, since a pipe or a device has none.
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         return within_limit(file.read(limit + 1), path, limit)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from smoothmix._io.files import read_limited, within_limit
+from smoothmix._io.files import open_to_read, read_limited, within_limit
 
 PACKED = (".gz", ".bz2", ".xz", ".zip")
 """Endings of packed files."""
@@ -64,7 +64,7 @@ def read_unpacked(path: Path, limit: int) -> bytes:
     The limit holds for the unpacked bytes: a small file may unpack to any size.
     """
     if path.suffix == ".gz":
-        with gzip.open(path) as stream:
+        with open_to_read(path) as packed, gzip.open(packed) as stream:
             return within_limit(stream.read(limit + 1), path, limit)
     content = read_limited(path, limit)
     if path.suffix == ".xz":

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
+from smoothmix._io.files import open_to_read
 from smoothmix.certificates.output import real_output
 from smoothmix.certificates.probes import Probe, probe_difference
 from smoothmix.certificates.row import Certificate, votes_from, votes_text
@@ -199,7 +200,7 @@ class Journal:
     def _contents(self) -> _Contents:
         contents = _Contents()
         try:
-            with self.path.open("rb") as stream:
+            with open_to_read(self.path) as stream:
                 for line in _lines(stream):
                     contents.add(line, self._votes_digest)
         except FileNotFoundError:

@@ -15,6 +15,7 @@ from typing import IO, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix._io.files import open_to_read
 from smoothmix.data.cifar_pickles import read_batch
 from smoothmix.data.dataset import MemoryDataset, class_labels
 from smoothmix.data.download import download
@@ -97,7 +98,7 @@ def batch_name(member: tarfile.TarInfo) -> str | None:
 
 def batches_in_archive(path: Path, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
     """Name and content of each wanted batch in an archive, in its order."""
-    with gzip.open(path) as unpacked:
+    with open_to_read(path) as packed, gzip.open(packed) as unpacked:
         stream = cast(IO[bytes], LimitedStream(unpacked, ARCHIVE_LIMIT))
         # As a stream: every seek in a compressed file would unpack it from the start.
         with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -148,7 +149,7 @@ class Batches:
         for name in self.missing:
             path = folder / name
             try:
-                with path.open("rb") as file:
+                with open_to_read(path) as file:
                     self.add(name, file.read(BATCH_LIMIT), path)
             # Another folder or an archive may have it.
             except FileNotFoundError:

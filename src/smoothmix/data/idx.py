@@ -18,6 +18,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix._io.files import open_to_read
 from smoothmix.data.dataset import MemoryDataset, class_labels
 from smoothmix.data.download import download
 from smoothmix.data.source import (
@@ -83,7 +84,7 @@ def read_idx(path: Path, expected: IdxFile) -> NDArray[np.uint8]:
 def read_at_most(path: Path, limit: int) -> bytes:
     """Up to `limit` bytes of a file, decompressed if it is gzipped."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             is_gzipped = file.read(2) == GZIP_MAGIC
             file.seek(0)
             # Browsers unpack some .gz files and keep the name, so only the content can tell.

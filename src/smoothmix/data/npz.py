@@ -12,6 +12,7 @@ from typing import IO, Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothmix._io.files import open_to_read
 from smoothmix.data.dataset import MAX_CLASSES, MemoryDataset, class_labels
 from smoothmix.data.source import DataRequest, Source, train_or_test
 from smoothmix.errors import DataError, shown
@@ -172,7 +173,7 @@ class NpzSource(Source):
 
     def load(self, request: DataRequest) -> MemoryDataset:
         try:
-            with request.path.open("rb") as file:
+            with open_to_read(request.path) as file:
                 return load_npz(file, request.path, request)
         except OSError as error:
             raise DataError(f"{request.path}: cannot be read ({error.strerror})") from error

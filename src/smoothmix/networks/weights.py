@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from smoothmix._io.files import atomic_write
+from smoothmix._io.files import atomic_write, open_to_read
 from smoothmix._io.untrusted import load_plain
 from smoothmix.errors import CheckpointError, shown
 
@@ -116,7 +116,8 @@ def read_content(path: Path) -> Mapping[Any, Any]:
 def _read_safetensors(path: Path) -> Mapping[str, Tensor]:
     try:
         # The library compares all declared shapes with the size of the file before it allocates.
-        return safetensors.torch.load_file(path)
+        with open_to_read(path):
+            return safetensors.torch.load_file(path)
     except OSError:
         raise
     except Exception as error:

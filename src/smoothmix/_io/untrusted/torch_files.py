@@ -11,6 +11,7 @@ from typing import IO, Any, Literal, cast
 
 import torch
 
+from smoothmix._io.files import NamedPipeError, open_to_read
 from smoothmix._io.untrusted.torch_pickles import ForbiddenNameError, SizeLimits, walk_pickle
 from smoothmix.errors import CheckpointError, shown
 
@@ -35,7 +36,7 @@ def load_plain(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=use_mmap)
     except ForbiddenNameError as error:
         raise _forbidden(path, error) from None
-    except (CheckpointError, FileNotFoundError, IsADirectoryError, PermissionError):
+    except (CheckpointError, FileNotFoundError, IsADirectoryError, NamedPipeError, PermissionError):
         raise
     # A hostile file can end in an error of any kind; each one means that it is not read.
     except Exception as error:
@@ -53,7 +54,7 @@ def _forbidden(path: Path, error: ForbiddenNameError) -> CheckpointError:
 
 def _checked_layout(path: Path) -> Layout:
     """Which of its two layouts torch.save used, once everything in the file has been checked."""
-    with path.open("rb") as file:
+    with open_to_read(path) as file:
         start = file.read(len(LEGACY_START))
         if start == LEGACY_START:
             _check_legacy(file)
