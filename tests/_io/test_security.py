@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import struct
 import tarfile
 import tracemalloc
@@ -23,6 +24,7 @@ from smoothmix import certificates
 from smoothmix._io import files, unpacking
 from smoothmix._io.toml import read_toml
 from smoothmix.analysis import measure, measured
+from smoothmix.analysis.sources import Source
 from smoothmix.certificates import file as certificate_file
 from smoothmix.certificates import parse as certificate_parse
 from smoothmix.config import RunConfig
@@ -32,6 +34,7 @@ from smoothmix.data.cifar import CifarSource, read_batches
 from smoothmix.data.idx import IdxSource, parse_idx
 from smoothmix.data.source import DownloadableSource
 from smoothmix.errors import CertificateError, DataError, SmoothmixError, UsageError
+from smoothmix.report.leaderboard import files as leaderboard_files
 from smoothmix.report.sections import read_section
 from smoothmix.reproduce import published_runs
 from tests.helpers.certificates import COHEN_HEADER, cohen_log, our_file, zipped
@@ -182,11 +185,40 @@ def test_archives_that_are_no_packed_log_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"PK" + bytes(100))
     with pytest.raises(CertificateError, match="cannot be read"):
         certificates.read(path)
+    # A member without a name, which Python's own `is_dir` fails on.
+    path.write_bytes(zipped(log.encode(), name="#").replace(b"#", b"\0"))
+    assert len(certificates.read(path).rows) == 1
     # The files that macOS adds are not the log.
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("logs/noise_0.5", log)
         archive.writestr("__MACOSX/logs/._noise_0.5", b"?")
     assert len(certificates.read(path).rows) == 1
+
+
+def test_a_damaged_archive_of_logs_is_listed_with_a_reason(tmp_path: Path) -> None:
+    """The length of a record in its header is beyond all numbers of C."""
+    header = tarfile.TarInfo("header")
+    header.type = tarfile.XHDTYPE
+    record = b"9" * 30 + b" path=a\n"
+    header.size = len(record)
+    packed = header.tobuf() + record.ljust(512, b"\0") + bytes(1024)
+    (tmp_path / "logs.tar").write_bytes(packed)
+    found = leaderboard_files.find(tmp_path, stated=Source(path="", n=1000))
+    assert [each.place for each in found.unread] == ["logs.tar"]
+    assert not found.runs
+
+
+def test_a_long_value_is_shortened_in_its_error(tmp_path: Path) -> None:
+    path = our_file(tmp_path / "c.tsv", [990])
+    settings = path.with_suffix(".toml")
+    changed, count = re.subn(
+        'precision = ".*"', f'precision = "{"9" * 5000}"', settings.read_text()
+    )
+    assert count == 1
+    settings.write_text(changed)
+    with pytest.raises(CertificateError, match="precision must be one of") as caught:
+        certificates.read(path)
+    assert len(str(caught.value)) < 1000
 
 
 def test_more_rows_than_any_data_set_needs_are_refused(

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -35,6 +36,21 @@ ENCRYPTED = 1
 
 UNPACK_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What `read_unpacked` raises for a file that is damaged or not packed as its name says."""
+
+TAR_ERRORS = (
+    tarfile.TarError,
+    OSError,
+    EOFError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    MemoryError,
+    RecursionError,
+    struct.error,
+    zlib.error,
+)
+"""What reading a damaged archive ends in; headers that announce headers recurse."""
 
 ZIP_ERRORS = (
     zipfile.BadZipFile,
@@ -125,8 +141,10 @@ def _unpack_zip(packed: bytes, limit: int) -> bytes:
 def _only_member(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     members = []
     for member in archive.infolist():
+        # Not by its own `is_dir`, which fails on an empty name.
+        is_folder = member.filename.endswith("/")
         # macOS adds a file of its own for each.
-        if not member.is_dir() and not member.filename.startswith("__MACOSX/"):
+        if not is_folder and not member.filename.startswith("__MACOSX/"):
             members.append(member)
     if len(members) != 1:
         raise OSError(f"it holds {len(members)} files instead of one: unpack it first")

@@ -22,7 +22,7 @@ from smoothmix.certificates.row import columns_of
 from smoothmix.certificates.seeds import DEFAULT_SEED, seed_from_value, seed_to_value
 from smoothmix.certificates.selection import parse_shard
 from smoothmix.config import Precision, Preparation, require
-from smoothmix.errors import CertificateError, SmoothmixError, UsageError
+from smoothmix.errors import CertificateError, SmoothmixError, UsageError, shown
 from smoothmix.noise import GAUSSIAN, NOISES, GridNoise, Noise
 from smoothmix.stats.allocation import Budget
 from smoothmix.stats.guarantees import GUARANTEE, GUARANTEES, FixedDraws, Guarantee
@@ -305,7 +305,7 @@ def from_tables(tables: Mapping[str, Any], *, where: str) -> FileSettings:
             budget=budget,
         )
     except UsageError as error:
-        raise UsageError(f"{where}: certification: {error}") from None
+        raise UsageError(f"{where}: certification: {shown(error, 500)}") from None
     known = {"certification": certification, "has_digests": has_digests}
     return from_table(FileSettings, others, where=where, known=known)
 

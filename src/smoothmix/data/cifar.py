@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import struct
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothmix._io.files import open_to_read
+from smoothmix._io.unpacking import TAR_ERRORS
 from smoothmix.data.cifar_pickles import read_batch
 from smoothmix.data.dataset import MemoryDataset, class_labels
 from smoothmix.data.download import download
@@ -39,21 +38,6 @@ BATCH_LIMIT = 2**25
 
 ARCHIVE_LIMIT = 2**28
 """Reading an archive stops after this many bytes: the official one unpacks to 186 million."""
-
-TAR_ERRORS = (
-    tarfile.TarError,
-    OSError,
-    EOFError,
-    ValueError,
-    ArithmeticError,
-    LookupError,
-    TypeError,
-    MemoryError,
-    RecursionError,
-    struct.error,
-    zlib.error,
-)
-"""What reading a damaged archive ends in; headers that announce headers recurse."""
 
 CLASS_NAMES = (
     "airplane",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from smoothmix import certificates
 from smoothmix._io.files import FileTooLargeError, read_limited
-from smoothmix._io.unpacking import PACKED, UNPACK_ERRORS, read_unpacked
+from smoothmix._io.unpacking import PACKED, TAR_ERRORS, UNPACK_ERRORS, read_unpacked
 from smoothmix.analysis import Measured, Source, from_file, measure
 from smoothmix.analysis.plain_logs import read_plain
 from smoothmix.analysis.sources import sigma_in
@@ -175,8 +175,8 @@ def _archived(path: Path) -> Iterator[Content]:
                     raise tarfile.TarError("holds more or larger files than logs can be")
                 yield _member(archive, member, path)
     # tarfile passes on what the packing inside it raises.
-    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-        yield path, error
+    except (*TAR_ERRORS, lzma.LZMAError) as error:
+        yield path, tarfile.TarError(str(error))
 
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Content:
