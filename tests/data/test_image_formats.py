@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from smoothmix.data import MemoryDataset, check, load
+from smoothmix.data import MemoryDataset, check, image_files, load
 from smoothmix.errors import DataError
 from smoothmix.noise import GridNoise
 from tests.conftest import Run
@@ -158,3 +158,10 @@ def test_all_bad_files_are_listed(tmp_path: Path) -> None:
         save(tmp_path / "a" / f"{number}.png", noise(0, (5, number, 3)))
     with pytest.raises(DataError, match=r"a/0.png has 8x6 and a/2.png has 2x5, a/4.png has 4x5"):
         load(f"folder:{tmp_path}")
+
+
+def test_a_bitmap_written_as_text_is_read(tmp_path: Path) -> None:
+    """It has no largest value, which other images of its format have."""
+    path = tmp_path / "a.ppm"
+    path.write_bytes(b"P1\n4 2\n1 0 1 0 0 1 0 1\n")
+    assert np.asarray(image_files.decode(path, 1)).tolist() == [[0, 255, 0, 255], [255, 0, 255, 0]]

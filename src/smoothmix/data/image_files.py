@@ -137,7 +137,9 @@ def _why_not_exact(image: Image.Image) -> str:
         if isinstance(arguments, str):
             arguments = (arguments,)
         halved = any(";16" in str(value) for value in arguments or ())
-        if halved or (tile.codec_name.startswith("ppm") and arguments[-1] > 255):
+        # Bitmaps of black and white have no largest value.
+        largest = arguments[-1] if isinstance(arguments[-1], int) else 1
+        if halved or (tile.codec_name.startswith("ppm") and largest > 255):
             return (
                 "colour of 16 bits per channel, of which an image file would give 8: convert it to "
                 "8 bits, or save all images as uint16 arrays in an .npz file"
