@@ -137,9 +137,7 @@ def _why_not_exact(image: Image.Image) -> str:
         if isinstance(arguments, str):
             arguments = (arguments,)
         halved = any(";16" in str(value) for value in arguments or ())
-        # Bitmaps of black and white have no largest value.
-        largest = arguments[-1] if isinstance(arguments[-1], int) else 1
-        if halved or (tile.codec_name.startswith("ppm") and largest > 255):
+        if halved or (tile.codec_name.startswith("ppm") and _exceeds_a_byte(arguments[-1])):
             return (
                 "colour of 16 bits per channel, of which an image file would give 8: convert it to "
                 "8 bits, or save all images as uint16 arrays in an .npz file"
@@ -151,6 +149,11 @@ def is_deep(image: Image.Image) -> bool:
     """Whether an image is grey of 16 bits."""
     # PIL's 32-bit integers are 16-bit values in this format alone.
     return image.mode in DEEP_GREY_MODES or (image.mode == "I" and image.format == "PPM")
+
+
+def _exceeds_a_byte(largest: object) -> bool:
+    # Bitmaps of black and white have no largest value, but a mode in its place.
+    return isinstance(largest, int) and largest > 255
 
 
 def orientation(image: Image.Image) -> int:
