@@ -54,6 +54,18 @@ def test_a_method_looks_the_same_at_every_sigma() -> None:
     assert len(seen) == 100
 
 
+def test_run_folders_with_their_sigma_in_the_name_look_the_same_at_every_sigma() -> None:
+    runs = []
+    for sigma in (0.25, 0.5, 1.0):
+        for method in ("gaussian", "smoothmix"):
+            run = run_at(method, sigma, 0.5, 0)
+            runs.append(replace(run, name=f"mnist-{sigma:.2f}-{method}"))
+    # The number of another setting is no sigma.
+    runs.append(replace(runs[-1], name="mnist-1.00-smoothmix-0.50"))
+    styles = replace(many(), runs=runs).styles
+    assert [look for look, _ in styles] == [0, 1, 0, 1, 0, 1, 2]
+
+
 def test_the_table_has_a_block_for_each_sigma_with_its_best_marked() -> None:
     small, large = blocks(many())
     assert [run.sigma for _, run in small.runs] == [0.25] * 4

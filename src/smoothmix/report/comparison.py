@@ -32,7 +32,13 @@ from smoothmix.report.curves import (
 )
 from smoothmix.report.published import published_row
 from smoothmix.report.settings import settings_by_group
-from smoothmix.report.views import Difference, PublishedRow, RunView, sigma_suffix
+from smoothmix.report.views import (
+    Difference,
+    PublishedRow,
+    RunView,
+    series_name,
+    sigma_suffix,
+)
 
 GAUSSIAN_TRAINING = "gaussian"
 
@@ -116,7 +122,7 @@ class Comparison:
         sigmas = list(self.by_sigma)
         found = []
         for run in self.runs:
-            look = looks.setdefault(run.base_name, len(looks))
+            look = looks.setdefault(series_name(run.name, run.sigma), len(looks))
             # At one sigma the dash distinguishes methods, too.
             dash = look if len(sigmas) == 1 else sigmas.index(run.sigma)
             found.append((look, dash))

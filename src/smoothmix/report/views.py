@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from smoothmix.analysis import Estimate
 from smoothmix.analysis.draws import Origin
+
+DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
+"""A number with a point in a name: sigmas are mostly written so, and few other numbers are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,20 @@ def base_name(name: str, sigma: float | None) -> str:
     if sigma is None:
         return name
     return name.removesuffix(sigma_suffix(sigma))
+
+
+def series_name(name: str, sigma: float | None) -> str:
+    """A name without its sigma, wherever that stands: the same for a method at every sigma.
+
+    >>> series_name("mnist-0.50-gaussian", 0.5), series_name("macer, sigma 1", 1.0)
+    ('mnist--gaussian', 'macer')
+    """
+
+    def without(number: re.Match[str]) -> str:
+        # Another number, such as a weight, distinguishes methods.
+        return "" if float(number[0]) == sigma else number[0]
+
+    return DECIMAL.sub(without, base_name(name, sigma))
 
 
 @dataclass(frozen=True, kw_only=True)
