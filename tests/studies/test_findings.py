@@ -58,18 +58,36 @@ def interrupt() -> None:
     raise KeyboardInterrupt
 
 
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "message"),
+    [
+        (interrupt, 130, "interrupted; run the same command again to resume from what was saved"),
+        (terminate, 75, "stopped by SIGTERM; finished work is on disk: run the same command"),
+    ],
+    ids=["interrupted", "terminated"],
+)
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_that_is_interrupted_resumes(
-    name: str, smoothmix: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_study_that_is_stopped_resumes(
+    name: str,
+    stop: Callable[[], None],
+    code: int,
+    message: str,
+    smoothmix: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_folder(tmp_path / "runs" / "one", trained())
     run_folder(tmp_path / "runs" / "louder", trained(), method={"name": "gaussian", "sigma": 0.8})
     assert smoothmix(*command(name, "whole")).code == 0
     with monkeypatch.context() as patched:
-        patched.setattr(Case, "adversarial", stopping_at(5, interrupt))
+        patched.setattr(Case, "adversarial", stopping_at(5, stop))
         done = smoothmix(*command(name, "parts"))
-    assert done.code == 130
-    assert "interrupted; run the same command again to resume from what was saved" in done.err
+    assert done.code == code
+    assert message in done.err
     (findings,) = (tmp_path / "parts").iterdir()
     assert 1 <= findings.read_text().count('"found"') <= 7
     findings.write_text(findings.read_text() + '{"model": "cut o')

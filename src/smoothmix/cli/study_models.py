@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothmix._process.signals import sigterm_raises
 from smoothmix.cli.options import (
     USUAL_GROUP,
     BatchOption,
@@ -226,7 +227,7 @@ def run(
     from smoothmix.studies import run_study
 
     announce_figure()
-    with progress("attacking", unit="images") as on_progress:
+    with sigterm_raises(), progress("attacking", unit="images") as on_progress:
         saved = run_study(
             study,
             classifiers,
