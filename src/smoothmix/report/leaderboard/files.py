@@ -102,7 +102,7 @@ Content = tuple[Path, "_Text | Exception | None"]
 
 def _contents(folder: Path) -> Iterator[Content]:
     for path in _files(folder):
-        # Before the packing is looked at: a .tar.xz is no packed log.
+        # Before the packing is examined: a .tar.xz is no packed log.
         if path.name.endswith(ARCHIVES):
             yield from _archived(path)
             continue

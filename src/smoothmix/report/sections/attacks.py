@@ -33,7 +33,7 @@ GAPS = "From certified to empirical accuracy in percent, and the gap between the
 INSIDE = "Adversarial examples inside a certified radius:"
 
 MOST_OTHERS = 3
-"""Models that are named though they were not attacked; of more their number is told."""
+"""Models that were not attacked are named up to this number, and only counted beyond it."""
 
 MOST_INSIDE = 100
 """Rows of the table of adversarial examples inside certified radii."""
