@@ -6,14 +6,12 @@ whoever wrote them and however the images were split: what is missing is what no
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from smoothmix._io.files import atomic_write
 from smoothmix._io.locks import InUseError, allow_open_files, exclusive
-from smoothmix._io.temporary import remove_abandoned_in
 from smoothmix._io.toml import to_toml
 from smoothmix.certificates.attack_file import (
     Attack,
@@ -24,6 +22,7 @@ from smoothmix.certificates.attack_file import (
 from smoothmix.certificates.output import require_output
 from smoothmix.certificates.settings import settings_path
 from smoothmix.certificates.shard import Shard, shards_beside
+from smoothmix.certificates.shards import remove_leftovers
 from smoothmix.errors import CertificateError, SmoothmixError
 
 
@@ -79,7 +78,8 @@ def merge_attacks(path: Path, settings: AttackSettings) -> bool:
                 # The settings last: rows without them could not be resumed.
                 shard.path.unlink(missing_ok=True)
                 settings_path(shard.path).unlink(missing_ok=True)
-            remove_abandoned_in(path.parent, rf"{re.escape(path.stem)}-\d+-of-\d+\.(?:tsv|toml)")
+        # Without their locks held: these files go as well.
+        remove_leftovers(path)
     except InUseError:
         return False
     return True
